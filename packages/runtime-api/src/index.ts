@@ -1,0 +1,34 @@
+export type { LimitKind, RuntimeCapabilities } from "./capabilities.ts";
+export type {
+  DoctorLine,
+  ImageSource,
+  PreparedImage,
+  PrepareImageOptions,
+  RuntimeDriver,
+  SweepOptions,
+  SweepReport,
+  SweptObject,
+} from "./driver.ts";
+export { isRuntimeError, RuntimeError } from "./errors.ts";
+export type { Refusal, RefusalCode, RuntimeErrorCode, RuntimeErrorDetails } from "./errors.ts";
+export { parseAllowlistEntry, parseNetworkPolicy, sameNetworkPolicy, widensNothing } from "./network.ts";
+export type { AllowlistEntryKind, NetworkMode, NetworkPolicy } from "./network.ts";
+export { refusals } from "./refusals.ts";
+export type {
+  BoxReport,
+  DownloadLimits,
+  EndedBy,
+  ExecOptions,
+  ExecResult,
+  OperationOptions,
+  OutputStream,
+  Proof,
+  Runtime,
+  RuntimeService,
+  RuntimeState,
+  UploadEntry,
+  UploadOptions,
+} from "./runtime.ts";
+export { DEFAULT_LIFETIME_MS, DEFAULT_PIDS_LIMIT, isAbsolutePath, isEnvironmentName, parseRuntimeSpec } from "./spec.ts";
+export type { RuntimeSpec, RuntimeSpecInput, ServiceHealthcheck, ServiceSpec } from "./spec.ts";
+export { provisionRuntime, withRuntime } from "./with-runtime.ts";

@@ -1,0 +1,163 @@
+import type { NetworkPolicy } from "./network.ts";
+import type { RuntimeSpec } from "./spec.ts";
+
+/** Taken by every operation. Each ends by itself: without `timeoutMs` the driver's own deadline for that operation holds. */
+export interface OperationOptions {
+  readonly signal?: AbortSignal | undefined;
+  readonly timeoutMs?: number | undefined;
+}
+
+/**
+ * `new` → `starting` → `running` ⇄ `frozen` → `stopped` → `gone`. `unfit`: a promise could not be kept, only teardown is left.
+ * A box that ended without us is found out by the next operation; until then its state is what we last knew.
+ */
+export type RuntimeState = "new" | "starting" | "running" | "frozen" | "stopped" | "unfit" | "gone";
+
+/** Evidence for `events.jsonl`: what was asked of the backend about which object, what it answered, and when. */
+export interface Proof {
+  readonly id: string;
+  readonly question: string;
+  readonly answer: string;
+  /** ISO 8601, UTC. */
+  readonly at: string;
+}
+
+export type OutputStream = "stdout" | "stderr";
+
+export interface ExecOptions extends OperationOptions {
+  /** Absolute. Default is the spec's, else the image's working directory. */
+  readonly cwd?: string | undefined;
+  /** On top of the image's and the spec's environment; byte for byte. */
+  readonly env?: Readonly<Record<string, string>> | undefined;
+  /** A name, an id, or `user:group`. Default is the spec's, else the image's. */
+  readonly user?: string | undefined;
+  /** Default is an empty input. */
+  readonly stdin?: Uint8Array | string | AsyncIterable<Uint8Array> | undefined;
+  /** Gets every byte in order; a returned promise holds the stream back. */
+  readonly onOutput?: ((stream: OutputStream, chunk: Uint8Array) => void | Promise<void>) | undefined;
+  /** How much of each stream is kept: its beginning. Default is 10 MiB. */
+  readonly maxOutputBytes?: number | undefined;
+}
+
+export interface ExecResult {
+  /** 0-255; 128 + signal if the program was ended by one. A number other than 0 is a result, never an error. */
+  readonly exitCode: number;
+  /** The beginning of each stream, at most `maxOutputBytes`. */
+  readonly stdout: Uint8Array;
+  readonly stderr: Uint8Array;
+  /** Bytes that the streams really had. */
+  readonly stdoutBytes: number;
+  readonly stderrBytes: number;
+  /** True if a stream had more than what was kept. */
+  readonly truncated: boolean;
+  /** True if the deadline ended the program; everything that it had started is gone. */
+  readonly timedOut: boolean;
+  /** False if something that the program left behind still holds its output open. */
+  readonly streamsClosed: boolean;
+  readonly durationMs: number;
+}
+
+/** One thing to be put into a box. Paths are relative with `/`, without `..`; parents are made when missing. */
+export type UploadEntry =
+  | { readonly path: string; readonly content: Uint8Array | string; readonly mode?: number | undefined }
+  | { readonly path: string; readonly directory: true; readonly mode?: number | undefined }
+  | { readonly path: string; readonly linkTarget: string };
+
+export interface UploadOptions extends OperationOptions {
+  /** Owner of everything that arrives. Default is root, never the host's ids. */
+  readonly owner?: { readonly uid: number; readonly gid: number } | undefined;
+}
+
+export interface DownloadLimits {
+  /** Content bytes of all members together. */
+  readonly maxBytes: number;
+  readonly maxEntries: number;
+}
+
+/**
+ * Why a box no longer runs, from the backend's own records.
+ *
+ * - `memory`: its own memory limit; `lifetime`: its own lifetime; `contents`: our hold ended by itself. These count as ended by its contents.
+ * - `stopped`: we stopped it. `outside`: something else ended it. `unknown`: there is no record.
+ */
+export type EndedBy = "memory" | "lifetime" | "contents" | "stopped" | "outside" | "unknown";
+
+export interface BoxReport {
+  /** `null` while the box runs. */
+  readonly endedBy: EndedBy | null;
+  /** Processes ended by the box's memory limit; `null` where the backend does not count. */
+  readonly oomKills: number | null;
+  readonly exitCode: number | null;
+  readonly memoryPeakBytes: number | null;
+  readonly cpuMs: number | null;
+  /** Mount points in the box whose files are lost when it stops, for instance `/dev/shm`. */
+  readonly memoryMounts: readonly string[];
+}
+
+/**
+ * One box. Constructing it does no I/O; several operations may run at the same time.
+ * Errors are `RuntimeError`s; see `RuntimeErrorCode`.
+ */
+export interface Runtime extends AsyncDisposable {
+  /** Ours, known before `start`; the backend's own id is in proofs. */
+  readonly id: string;
+  readonly driver: string;
+  readonly spec: RuntimeSpec;
+  readonly state: RuntimeState;
+
+  /**
+   * When it returns, the box runs, a trivial program has run in it, and the network policy is in force. When it rejects, nothing is
+   * left. A second call rejects with `ERR_BOX_STATE`.
+   */
+  start(options?: OperationOptions): Promise<void>;
+
+  /**
+   * Runs one program. `argv` is data and never seen by a shell; no login shell. The result is decided by the program's exit. On `timeoutMs` or an abort
+   * everything that it started is killed before the call returns; an abort then rejects with `ERR_ABORTED`.
+   * Default deadline: what is left of the box's lifetime. Never runs a program twice.
+   */
+  exec(argv: readonly string[], options?: ExecOptions): Promise<ExecResult>;
+
+  /**
+   * The entries, or the members of a plain tar stream, become contents of `directory` (absolute, made when missing). Nothing is
+   * written through a link, neither on the way to `directory` (`ERR_PATH_LINK`) nor below it (the link is replaced). Verified.
+   */
+  upload(files: readonly UploadEntry[] | AsyncIterable<Uint8Array>, directory: string, options?: UploadOptions): Promise<void>;
+
+  /**
+   * A plain tar stream of the paths (absolute) with all below them; member names are the paths without the leading `/`. Links are not
+   * followed: a link as the last component travels as one, before that it is `ERR_PATH_LINK`. A missing path is
+   * `ERR_PATH_NOT_FOUND`, too much is `ERR_LIMIT`. The stream is hostile input: validate every member.
+   */
+  download(paths: readonly string[], limits: DownloadLimits, options?: OperationOptions): AsyncIterable<Uint8Array>;
+
+  /** A regular file of at most `maxBytes`; `null` if there is none. Longer is `ERR_LIMIT`; a directory, FIFO, device or link is `ERR_PATH_KIND` or `ERR_PATH_LINK`. */
+  readBounded(path: string, limits: { readonly maxBytes: number }, options?: OperationOptions): Promise<Uint8Array | null>;
+
+  /** To a policy that the spec announced; another one is a `TypeError`. When it returns the policy holds; when it rejects the box is `unfit`. */
+  setNetwork(policy: NetworkPolicy, options?: OperationOptions): Promise<void>;
+
+  /** No process of the box runs until `thaw`; `exec` rejects with `ERR_BOX_STATE`, `download` and `readBounded` work. */
+  freeze(options?: OperationOptions): Promise<void>;
+  thaw(options?: OperationOptions): Promise<void>;
+
+  /** Best-effort halt. Never rejects. */
+  stop(options?: OperationOptions): Promise<void>;
+  /** Proven: nothing that came from the image or a caller runs any more, and no program can be started. Else `ERR_STOP_UNCONFIRMED`. */
+  stopConfirmed(options?: OperationOptions): Promise<Proof>;
+  /** Proven by id: the box and its services no longer exist. Else `ERR_TEARDOWN_UNCONFIRMED` with what is left. May be called again. */
+  teardownConfirmed(options?: OperationOptions): Promise<Proof>;
+
+  report(options?: OperationOptions): Promise<BoxReport>;
+  /** A service of the spec. Throws `TypeError` for a name that the spec does not have. */
+  service(name: string): RuntimeService;
+}
+
+/** A service beside the main box. */
+export interface RuntimeService {
+  readonly name: string;
+  exec(argv: readonly string[], options?: ExecOptions): Promise<ExecResult>;
+  download(paths: readonly string[], limits: DownloadLimits, options?: OperationOptions): AsyncIterable<Uint8Array>;
+  readBounded(path: string, limits: { readonly maxBytes: number }, options?: OperationOptions): Promise<Uint8Array | null>;
+  stopConfirmed(options?: OperationOptions): Promise<Proof>;
+}
