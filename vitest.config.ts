@@ -1,0 +1,43 @@
+import { defineConfig, type ViteUserConfig } from "vitest/config";
+
+// Packages import each other's sources: nothing has to be built to be tested.
+const conditions = ["@breakwater/source", "module", "node", "development|production"];
+const sources = { resolve: { conditions }, ssr: { resolve: { conditions } } };
+
+/** Set by scripts/test.ts once the driver's backend is up. Without it no live test file is collected. */
+const driver = process.env["CONFORMANCE"];
+
+const config: ViteUserConfig = defineConfig({
+  test: {
+    // The machines that this runs on are small, and so are the backends.
+    maxWorkers: 2,
+    projects: [
+      {
+        ...sources,
+        test: {
+          name: "unit",
+          include: ["packages/*/src/**/*.test.ts", "backends/src/**/*.test.ts", "scripts/**/*.test.ts"],
+        },
+      },
+      {
+        ...sources,
+        test: {
+          name: "live",
+          include:
+            driver === undefined
+              ? []
+              : [
+                  `packages/runtime-${driver}/test/**/*.test.ts`,
+                  "packages/!(runtime-*)/test/**/*.test.ts",
+                  "acceptance/**/*.test.ts",
+                ],
+          // A case that needs longer says so itself. A failure is never retried: that would hide what we look for.
+          testTimeout: 60_000,
+          hookTimeout: 120_000,
+          retry: 0,
+        },
+      },
+    ],
+  },
+});
+export default config;
