@@ -140,6 +140,6 @@ export function isRuntimeError(value: unknown, ...codes: readonly RuntimeErrorCo
     typeof value === "object" &&
     value !== null &&
     BRAND in value &&
-    (codes.length === 0 || codes.includes((value as RuntimeError).code))
+    (codes.length === 0 || codes.includes((value as unknown as RuntimeError).code))
   );
 }
