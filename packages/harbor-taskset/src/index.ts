@@ -1,0 +1,34 @@
+export type { ArtifactLimits, TrialArtifact, TrialOptions } from "./options.ts";
+export { DEFAULT_ARTIFACT_LIMITS } from "./options.ts";
+export type {
+  AgentBoxPlan,
+  AgentPhasePlan,
+  ArtifactPlan,
+  CollectHookPlan,
+  ModeOrigin,
+  NotEnforced,
+  OraclePlan,
+  PlannedImage,
+  PlannedSpec,
+  StagedFiles,
+  TrialPlan,
+  VerifierBoxPlan,
+  VerifierPlan,
+} from "./plan.ts";
+export { formatProblem, isTasksetError, TasksetError } from "./problems.ts";
+export type { TasksetErrorCode, TasksetErrorDetails, TasksetProblem } from "./problems.ts";
+export type {
+  ArtifactEntry,
+  BuildFolder,
+  CollectHook,
+  Task,
+  TaskAbout,
+  TaskAgent,
+  TaskEnvironment,
+  TaskFiles,
+  TaskFolder,
+  TaskFolderEntry,
+  TaskHealthcheck,
+  TaskVerifier,
+  VerifierMode,
+} from "./task.ts";

@@ -1,0 +1,166 @@
+import type { NetworkPolicy } from "@breakwater/runtime-api";
+import type { TasksetProblem } from "./problems.ts";
+
+/**
+ * A task in Harbor's format, loaded and validated: what its author wrote, in our words and units, with the format's defaults filled
+ * in. Nothing here depends on a driver, on options of a run, or on the host's environment; `planTrial` brings those in.
+ */
+export interface Task {
+  /** `[task].name` (`org/name`), else the folder's own name. */
+  readonly name: string;
+  /** The part of the name after the `/`. */
+  readonly shortName: string;
+  /** Absolute, links resolved. */
+  readonly directory: string;
+  readonly schemaVersion: string;
+  /** `[task]` without its name; `null` if the file has no such table. */
+  readonly about: TaskAbout | null;
+  /** `[metadata]`: free, JSON values only (dates became ISO 8601 texts). */
+  readonly metadata: Readonly<Record<string, unknown>>;
+  readonly source: string | null;
+  /** What the agent is told: `instruction.md` without canary lines. */
+  readonly instruction: string;
+  readonly agent: TaskAgent;
+  readonly environment: TaskEnvironment;
+  readonly verifier: TaskVerifier;
+  /** `[solution.env]`, templates unresolved. */
+  readonly solutionEnv: Readonly<Record<string, string>>;
+  /** As declared, in order, without the convention entry for `/logs/artifacts`. */
+  readonly artifacts: readonly ArtifactEntry[];
+  readonly files: TaskFiles;
+  /** Doubts that do not stop the task: unknown keys, legacy fields, overlapping artifacts. */
+  readonly warnings: readonly TasksetProblem[];
+  /** Where keys of `task.toml` are written, for messages: dotted key to line. */
+  readonly lines: Readonly<Record<string, number>>;
+}
+
+export interface TaskAbout {
+  readonly description: string;
+  readonly version: string | null;
+  readonly authors: readonly { readonly name: string; readonly email: string | null }[];
+  readonly keywords: readonly string[];
+}
+
+/** `[agent]`. */
+export interface TaskAgent {
+  /** `null` = no limit. */
+  readonly timeoutMs: number | null;
+  /** A name or an id; `null` = the image's user. */
+  readonly user: string | null;
+  /** Only while the agent works; `null` = the box's baseline. */
+  readonly network: NetworkPolicy | null;
+}
+
+/** `[environment]` and `[verifier.environment]`: the same table. `null` = not written. */
+export interface TaskEnvironment {
+  /** Bounds pulling or building the image. */
+  readonly buildTimeoutMs: number;
+  readonly image: string | null;
+  readonly operatingSystem: "linux" | "windows";
+  /** True if `os` was written; an inherited image brings its own system otherwise. */
+  readonly operatingSystemWritten: boolean;
+  readonly cpus: number | null;
+  readonly memoryMb: number | null;
+  readonly storageMb: number | null;
+  readonly gpus: number | null;
+  readonly gpuTypes: readonly string[];
+  /** Templates unresolved. */
+  readonly env: Readonly<Record<string, string>>;
+  readonly skillsDirectory: string | null;
+  readonly healthcheck: TaskHealthcheck | null;
+  readonly workdir: string | null;
+  /** The box's baseline. */
+  readonly network: NetworkPolicy;
+}
+
+/** A shell command that must succeed before the box is used (Harbor's rules: failures within the start period do not count). */
+export interface TaskHealthcheck {
+  readonly command: string;
+  readonly intervalMs: number;
+  /** Of one attempt; `null` = none of its own. An attempt that runs into it counts as failed. */
+  readonly timeoutMs: number | null;
+  readonly startPeriodMs: number;
+  readonly startIntervalMs: number;
+  /** Consecutive failures that make the box unhealthy. */
+  readonly retries: number;
+}
+
+export type VerifierMode = "shared" | "separate";
+
+/** `[verifier]`. */
+export interface TaskVerifier {
+  readonly timeoutMs: number;
+  /** Templates unresolved. */
+  readonly env: Readonly<Record<string, string>>;
+  readonly user: string | null;
+  /** As written; see `resolveVerifierMode`. */
+  readonly mode: VerifierMode | null;
+  readonly environment: TaskEnvironment | null;
+  readonly collect: readonly CollectHook[];
+  /** Only while the tests run; `null` = the box's baseline. */
+  readonly network: NetworkPolicy | null;
+}
+
+/** `[[verifier.collect]]`: a shell command run in the agent's box after the agent, before artifacts are collected. */
+export interface CollectHook {
+  readonly command: string;
+  readonly timeoutMs: number;
+  /** `null` = the image's user, not the agent's. */
+  readonly user: string | null;
+}
+
+/** One entry of `artifacts`. */
+export interface ArtifactEntry {
+  /** Normalised; absolute, or relative to the agent box's working directory. */
+  readonly source: string;
+  /** Where it is placed on the host, below the trial's `artifacts/`; `null` = a mirror of `source`. */
+  readonly destination: string | null;
+  /** Patterns in the manner of tar's `--exclude`, relative to `source`. They do not apply to single files. */
+  readonly exclude: readonly string[];
+}
+
+/** The task's folders, as far as trials need them. */
+export interface TaskFiles {
+  readonly environment: BuildFolder;
+  readonly tests: BuildFolder;
+  /** Everything below `tests/`, for the upload; `null` if there is no such folder. */
+  readonly testFiles: TaskFolder | null;
+  /** Everything below `environment/` if it has no build definition (its files are staged then); else `null`. */
+  readonly environmentFiles: TaskFolder | null;
+  /** Everything below `solution/`; `null` if there is no such folder. */
+  readonly solutionFiles: TaskFolder | null;
+}
+
+/** A folder that may define an image. */
+export interface BuildFolder {
+  /** Absolute. */
+  readonly path: string;
+  readonly exists: boolean;
+  readonly hasDockerfile: boolean;
+  readonly hasComposeFile: boolean;
+}
+
+/** A listing of a folder that is safe to read: no entry leads out of the task's folder. */
+export interface TaskFolder {
+  /** Absolute. */
+  readonly path: string;
+  /** Parents before children, sorted by path. */
+  readonly entries: readonly TaskFolderEntry[];
+  /** Content of all files together. */
+  readonly bytes: number;
+}
+
+export type TaskFolderEntry =
+  | { readonly kind: "directory"; readonly path: string; readonly mode: number }
+  | {
+      readonly kind: "file";
+      /** Relative to the folder, with `/`. */
+      readonly path: string;
+      /** Permission bits, 0777 at most. */
+      readonly mode: number;
+      readonly bytes: number;
+      /** Absolute path to read from: differs from the entry's own where a link led to elsewhere in the task's folder. */
+      readonly hostPath: string;
+    }
+  /** A relative link that stays inside the folder; travels as a link. */
+  | { readonly kind: "link"; readonly path: string; readonly target: string };
