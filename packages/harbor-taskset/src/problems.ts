@@ -45,7 +45,10 @@ export class TasksetError extends Error {
   constructor(details: TasksetErrorDetails) {
     const lines = details.problems.map((problem) => `\n  ${formatProblem(problem)}`);
     const what = details.code === "ERR_PLAN_REFUSED" ? "cannot be run as asked" : "is not a valid task";
-    super(`${details.directory} ${what}:${lines.join("")}`, details.cause === undefined ? undefined : { cause: details.cause });
+    super(
+      `${details.directory} ${what}:${lines.join("")}`,
+      details.cause === undefined ? undefined : { cause: details.cause },
+    );
     this.code = details.code;
     this.directory = details.directory;
     this.problems = details.problems;
