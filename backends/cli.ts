@@ -1,0 +1,69 @@
+/**
+ * `node --conditions=@breakwater/source backends/cli.ts NAME up|down|status|env`: stands up what tests need.
+ */
+import * as docker from "./docker/backend.ts";
+import { BackendError } from "./src/errors.ts";
+import { printedSteps, type Steps } from "./src/steps.ts";
+
+interface Backend {
+  up(steps: Steps): Promise<unknown>;
+  down(steps: Steps): Promise<void>;
+  /** Lines for people; an empty list when it does not run. */
+  status(): Promise<readonly string[]>;
+  env(): Promise<unknown>;
+}
+
+const backends: Readonly<Record<string, Backend>> = {
+  docker: {
+    ...docker,
+    async status(): Promise<readonly string[]> {
+      const engine = await docker.status();
+      return engine === undefined ? [] : [`${engine.version}${engine.isPrivate ? " (private)" : ""}`, engine.host];
+    },
+  },
+};
+
+const usage = `usage: npm run backends -- <${Object.keys(backends).join("|")}> up|down|status|env
+
+  up      install, start and prepare what is missing; prints one line per step
+  down    end what up has started and remove its state (not the cache folder)
+  status  what is running, and where; exit code 3 when it is not
+  env     environment variables for tests, as JSON
+
+example: npm run backends -- docker up`;
+
+async function main(args: readonly string[]): Promise<number> {
+  const [name = "", verb = "", ...rest] = args;
+  if (name === "--help" || name === "-h") {
+    process.stdout.write(`${usage}\n`);
+    return 0;
+  }
+  const backend = Object.hasOwn(backends, name) ? backends[name] : undefined;
+  if (backend === undefined || rest.length > 0) throw new BackendError("USAGE", usage);
+  switch (verb) {
+    case "up":
+      await backend.up(printedSteps());
+      return 0;
+    case "down":
+      await backend.down(printedSteps());
+      return 0;
+    case "status": {
+      const lines = await backend.status();
+      process.stdout.write(`${(lines.length > 0 ? lines : [`${name} is not running`]).join("\n")}\n`);
+      return lines.length > 0 ? 0 : 3;
+    }
+    case "env":
+      process.stdout.write(`${JSON.stringify(await backend.env(), undefined, 2)}\n`);
+      return 0;
+    default:
+      throw new BackendError("USAGE", usage);
+  }
+}
+
+try {
+  process.exitCode = await main(process.argv.slice(2));
+} catch (error) {
+  if (!(error instanceof BackendError)) throw error;
+  process.stderr.write(`${error.code === "USAGE" ? "" : `${error.code}: `}${error.message}\n${error.advice === undefined ? "" : `→ ${error.advice}\n`}`);
+  process.exitCode = error.code === "USAGE" ? 2 : 1;
+}

@@ -1,0 +1,172 @@
+import { createHash } from "node:crypto";
+import { createReadStream } from "node:fs";
+import { mkdir } from "node:fs/promises";
+import { join } from "node:path";
+import { Readable } from "node:stream";
+
+import { runCommand } from "../src/command.ts";
+import { engineApi, type EngineApi } from "../src/engine-api.ts";
+import { BackendError } from "../src/errors.ts";
+import { withLock } from "../src/lock.ts";
+import { ensurePackages, exists, hasApt } from "../src/packages.ts";
+import type { Steps } from "../src/steps.ts";
+import { buildContext } from "./build-context.ts";
+
+/** A Debian that boxes of the tests are made from. */
+export interface BaseImage {
+  readonly image: string;
+  readonly suite: "bookworm" | "trixie";
+  /** Where a registry answers, the same is built on top of this. */
+  readonly registryImage: string;
+  readonly packages: readonly string[];
+}
+
+const packages = ["ca-certificates", "git", "python3", "python3-pytest"];
+
+/** Debian 12 with Python 3.11, pytest and git. */
+export const debian12: BaseImage = {
+  image: "breakwater-test/debian12:1",
+  suite: "bookworm",
+  registryImage: "docker.io/library/debian:bookworm-slim",
+  packages,
+};
+
+/** Debian 13 with Python 3.13, pytest and git: visibly another system than {@link debian12}. */
+export const debian13: BaseImage = {
+  image: "breakwater-test/debian13:1",
+  suite: "trixie",
+  registryImage: "docker.io/library/debian:trixie-slim",
+  packages,
+};
+
+/** Part of the key: a change of the recipe makes new images. */
+const recipeVersion = 1;
+const keyLabel = "breakwater.recipe";
+const path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/**
+ * Both base images on this engine: already there, else from the cache folder, else from a registry, else from Debian's packages.
+ *
+ * Errors: `MISSING_TOOL` or `NEEDS_ROOT` when none of these is possible here, `COMMAND_FAILED`, `TIMEOUT`, and those of the engine.
+ */
+export async function ensureBaseImages(host: string, cacheFolder: string, steps: Steps): Promise<void> {
+  const engine = engineApi(host);
+  await Promise.all([debian12, debian13].map((base) => ensureBaseImage(engine, base, cacheFolder, steps)));
+}
+
+async function ensureBaseImage(engine: EngineApi, base: BaseImage, cacheFolder: string, steps: Steps): Promise<void> {
+  const key = contentKey(base);
+  const folder = join(cacheFolder, "rootfs");
+  const archive = join(folder, `${base.suite}-${process.arch}-${key}.tar`);
+  await withLock(archive, 900_000, async () => {
+    if ((await imageKey(engine, base.image)) === key) {
+      steps.done(`${base.image} is there`);
+      return;
+    }
+    if (!(await exists(archive))) {
+      if (await buildFromRegistry(engine, base, key)) {
+        steps.done(`${base.image} built on ${base.registryImage}`);
+        return;
+      }
+      await mkdir(folder, { recursive: true });
+      await bootstrap(base, archive, steps);
+      steps.done(`${base.suite} made from Debian's packages`);
+    }
+    await importArchive(engine, base, key, archive);
+    steps.done(`${base.image} imported`);
+  });
+}
+
+export function contentKey(base: BaseImage): string {
+  const recipe = JSON.stringify([recipeVersion, base.suite, base.packages, process.arch]);
+  return createHash("sha256").update(recipe).digest("hex").slice(0, 16);
+}
+
+async function imageKey(engine: EngineApi, image: string): Promise<string | undefined> {
+  const inspected = (await engine.json("GET", `/images/${image}/json`)) as
+    | { readonly Config?: { readonly Labels?: Readonly<Record<string, string>> | null } | null }
+    | undefined;
+  return inspected?.Config?.Labels?.[keyLabel];
+}
+
+async function importArchive(engine: EngineApi, base: BaseImage, key: string, archive: string): Promise<void> {
+  const [repo = "", tag = ""] = base.image.split(":");
+  const query = new URLSearchParams([
+    ["fromSrc", "-"],
+    ["repo", repo],
+    ["tag", tag],
+    ["changes", `ENV PATH=${path}`],
+    ["changes", `CMD ["bash"]`],
+    ["changes", `LABEL ${keyLabel}=${key}`],
+  ]);
+  await engine.progress(`/images/create?${query}`, createReadStream(archive), { timeoutMs: 300_000 });
+}
+
+/** False when no registry answers soon. */
+async function buildFromRegistry(engine: EngineApi, base: BaseImage, key: string): Promise<boolean> {
+  const [fromImage = "", tag = ""] = base.registryImage.split(":");
+  try {
+    await engine.progress(`/images/create?${new URLSearchParams({ fromImage, tag })}`, undefined, {
+      timeoutMs: 300_000,
+      firstAnswerMs: 15_000,
+    });
+  } catch (error) {
+    if (error instanceof BackendError && (error.code === "ENGINE_REFUSED" || error.code === "TIMEOUT")) return false;
+    throw error;
+  }
+  const dockerfile = [
+    `FROM ${base.registryImage}`,
+    `RUN apt-get update && apt-get install -y --no-install-recommends ${base.packages.join(" ")} && rm -rf /var/lib/apt/lists/*`,
+    `CMD ["bash"]`,
+    `LABEL ${keyLabel}=${key}`,
+  ].join("\n");
+  await engine.progress(`/build?${new URLSearchParams({ t: base.image })}`, Readable.from([buildContext([{ name: "Dockerfile", content: dockerfile }])]), {
+    timeoutMs: 900_000,
+  });
+  return true;
+}
+
+async function bootstrap(base: BaseImage, archive: string, steps: Steps): Promise<void> {
+  const advice = `pull or build an image tagged ${base.image} with ${base.packages.join(", ")}, labelled ${keyLabel}=${contentKey(base)}`;
+  if (process.getuid?.() !== 0) {
+    throw new BackendError("NEEDS_ROOT", `no registry answers, and making ${base.suite} from Debian's packages needs root`, { advice });
+  }
+  if (!(await hasApt())) throw new BackendError("MISSING_TOOL", `no registry answers, and this machine has no apt to make ${base.suite} with`, { advice });
+  await withLock("breakwater-apt", 600_000, () => ensurePackages(["debootstrap", "debian-archive-keyring"], steps));
+  const mirrors = await debianMirrors();
+  const script = join(import.meta.dirname, "rootfs.sh");
+  const folder = `${archive}.${process.pid}.d`;
+  // A mount namespace of its own: what debootstrap mounts is gone with it, also when it is killed.
+  const isolate = ["unshare", "--mount", "--propagation", "private"] as const;
+  await runCommand([...isolate, "bash", script, base.suite, mirrors.main, mirrors.security, base.packages.join(","), folder, archive], {
+    timeoutMs: 600_000,
+    env: { ...(await aptProxy()), PATH: path },
+  });
+}
+
+/** From where this machine gets its own packages; empty where it is not a Debian. */
+async function debianMirrors(): Promise<{ readonly main: string; readonly security: string }> {
+  const listing = await runCommand(["apt-get", "indextargets", "--format", "$(ORIGIN)|$(CODENAME)|$(REPO_URI)", "Created-By: Packages"], {
+    timeoutMs: 30_000,
+  });
+  return parseMirrors(listing.stdout);
+}
+
+export function parseMirrors(listing: string): { readonly main: string; readonly security: string } {
+  const sources = listing
+    .split("\n")
+    .map((line) => line.split("|"))
+    .flatMap(([origin, codename, uri]) => (origin === "Debian" && codename && uri ? [{ codename, uri }] : []));
+  return {
+    main: sources.find((source) => !source.codename.includes("-"))?.uri ?? "",
+    security: sources.find((source) => source.codename.endsWith("-security"))?.uri ?? "",
+  };
+}
+
+/** debootstrap does not read apt's settings. */
+async function aptProxy(): Promise<Record<string, string>> {
+  const settings = await runCommand(["apt-config", "shell", "proxy", "Acquire::http::Proxy"], { timeoutMs: 30_000 });
+  const proxy = /^proxy='(.*)'$/m.exec(settings.stdout)?.[1];
+  return proxy === undefined || proxy === "DIRECT" ? {} : { http_proxy: proxy };
+}
+

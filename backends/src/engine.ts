@@ -1,0 +1,257 @@
+import { spawn } from "node:child_process";
+import { closeSync, openSync, readFileSync } from "node:fs";
+import { mkdir, readFile, rename, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+
+import { lastLines, runCommand } from "./command.ts";
+import { engineApi, engineVersion } from "./engine-api.ts";
+import { BackendError } from "./errors.ts";
+import { freeSubnet } from "./subnets.ts";
+import { ended, identify, isAlive, listProcesses, signal, terminate, type ProcessIdentity } from "./processes.ts";
+
+/** An engine of our own: containerd and dockerd with their own socket, folders, bridge and control group. */
+export interface PrivateEngineOptions {
+  /** Socket, process ids, logs. */
+  readonly runFolder: string;
+  /** Images and boxes; outlives the engine. */
+  readonly dataFolder: string;
+  readonly bridge: string;
+  /** Put before the engine's own command line, for example to enter namespaces. */
+  readonly enter?: readonly string[];
+  /** More settings for daemon.json. */
+  readonly settings?: Readonly<Record<string, unknown>>;
+  /** Addresses for the bridge with their prefix; default: a free private /24 of this machine. */
+  readonly bridgeAddresses?: readonly string[];
+  /** Where networks made later get their addresses; default: a free private /16 of this machine. */
+  readonly addressPool?: string;
+}
+
+interface EngineState {
+  readonly supervisor: ProcessIdentity;
+  readonly bridge: string;
+  readonly addressPool: string;
+  readonly before: HostSettings;
+}
+
+/** What dockerd changes on the machine's network, as it was before. */
+interface HostSettings {
+  readonly ipForward: string;
+  readonly forwardPolicy: string | undefined;
+  readonly chains: readonly string[];
+}
+
+const startTimeoutMs = 60_000;
+
+export function engineSocket(runFolder: string): string {
+  return join(runFolder, "docker.sock");
+}
+
+/** Starts the engine unless it already runs, and returns its `DOCKER_HOST`. Clears away what a killed one left first. */
+export async function startPrivateEngine(options: PrivateEngineOptions): Promise<string> {
+  const host = `unix://${engineSocket(options.runFolder)}`;
+  const state = await readState(options.runFolder);
+  if (state !== undefined && isAlive(state.supervisor) && (await engineVersion(host)) !== undefined) return host;
+  await stopPrivateEngine(options);
+
+  await mkdir(options.runFolder, { recursive: true, mode: 0o755 });
+  await mkdir(options.dataFolder, { recursive: true, mode: 0o711 });
+  const before = await hostSettings();
+  const bridgeAddresses = options.bridgeAddresses ?? [(await freeSubnet(24, [])).gateway];
+  const addressPool = options.addressPool ?? (await freeSubnet(16, bridgeAddresses)).subnet;
+  await writeConfiguration(options, addressPool);
+
+  const log = openSync(join(options.runFolder, "engine.log"), "a");
+  const argv = [
+    ...(options.enter ?? ["unshare", "--mount", "--propagation", "slave"]),
+    ...["bash", join(import.meta.dirname, "engine.sh"), options.runFolder, options.bridge, ...bridgeAddresses],
+  ] as const;
+  const [program, ...args] = argv;
+  const child = spawn(program ?? "bash", args, {
+    detached: true,
+    stdio: ["ignore", log, log],
+    cwd: "/",
+    env: { PATH: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", HOME: "/root", TMPDIR: options.runFolder },
+  });
+  closeSync(log);
+  const spawned = await new Promise<number>((resolve, reject) => {
+    child.once("spawn", () => resolve(child.pid ?? 0));
+    child.once("error", reject);
+  });
+  child.unref();
+  const supervisor = identify(spawned);
+  if (supervisor === undefined) throw await engineDied(options.runFolder);
+  await writeState(options.runFolder, { supervisor, bridge: options.bridge, addressPool, before });
+
+  const deadline = Date.now() + startTimeoutMs;
+  while ((await engineVersion(host)) === undefined) {
+    if (!isAlive(supervisor) || Date.now() > deadline) {
+      const died = await engineDied(options.runFolder);
+      await stopPrivateEngine(options);
+      throw died;
+    }
+    await sleep(100);
+  }
+  return host;
+}
+
+/** Ends the engine, its boxes and what they left on the machine's network; keeps images and boxes' files in the data folder. */
+export async function stopPrivateEngine(options: Pick<PrivateEngineOptions, "runFolder" | "bridge">): Promise<void> {
+  const state = await readState(options.runFolder);
+  if (state !== undefined) {
+    // A box ends when its engine does, but would be given ten seconds to think about it.
+    if (isAlive(state.supervisor)) await killBoxes(`unix://${engineSocket(options.runFolder)}`);
+    if (!(await terminate(state.supervisor, 30_000))) {
+      throw new BackendError("TIMEOUT", `process ${state.supervisor.pid} (the engine in ${options.runFolder}) does not end`);
+    }
+  }
+  await killLeftovers(options.runFolder);
+  if (state !== undefined) await restoreNetwork(state);
+  await removeControlGroups(options.bridge);
+  await rm(options.runFolder, { recursive: true, force: true });
+}
+
+/** The engine's supervisor when it runs. */
+export async function privateEngine(runFolder: string): Promise<ProcessIdentity | undefined> {
+  const state = await readState(runFolder);
+  return state !== undefined && isAlive(state.supervisor) ? state.supervisor : undefined;
+}
+
+async function writeConfiguration(options: PrivateEngineOptions, addressPool: string): Promise<void> {
+  const run = (name: string): string => join(options.runFolder, name);
+  const daemon = {
+    "data-root": options.dataFolder,
+    "exec-root": run("exec"),
+    pidfile: run("dockerd.pid"),
+    hosts: [`unix://${engineSocket(options.runFolder)}`],
+    containerd: run("containerd.sock"),
+    bridge: options.bridge,
+    "default-address-pools": [{ base: addressPool, size: 24 }],
+    "exec-opts": ["native.cgroupdriver=cgroupfs"],
+    "cgroup-parent": `/${options.bridge}`,
+    "live-restore": false,
+    "shutdown-timeout": 10,
+    "log-level": "warn",
+    ...options.settings,
+  };
+  await writeFile(run("daemon.json"), `${JSON.stringify(daemon, undefined, 2)}\n`);
+  const containerd = [
+    "version = 2",
+    `root = ${JSON.stringify(join(options.dataFolder, "containerd"))}`,
+    `state = ${JSON.stringify(run("containerd"))}`,
+    `disabled_plugins = ["io.containerd.grpc.v1.cri"]`,
+    "[grpc]",
+    `  address = ${JSON.stringify(run("containerd.sock"))}`,
+  ];
+  await writeFile(run("containerd.toml"), `${containerd.join("\n")}\n`);
+}
+
+async function engineDied(runFolder: string): Promise<BackendError> {
+  const logs = await Promise.all(
+    ["engine.log", "containerd.log", "dockerd.log"].map(async (name) => {
+      const text = await readFile(join(runFolder, name), "utf8").catch(() => "");
+      return text.trim() === "" ? "" : `--- ${name}\n${lastLines(text, 10)}\n`;
+    }),
+  );
+  return new BackendError("ENGINE_DIED", `the private engine in ${runFolder} did not come up:\n${logs.join("")}`, {
+    advice: "start an engine by hand and set DOCKER_HOST to its socket",
+  });
+}
+
+async function killBoxes(host: string): Promise<void> {
+  try {
+    const api = engineApi(host);
+    const boxes = (await api.json("GET", "/containers/json", { timeoutMs: 5_000 })) as readonly { readonly Id: string }[];
+    for (const box of boxes) await api.json("POST", `/containers/${box.Id}/kill`, { timeoutMs: 10_000 });
+  } catch (error) {
+    // An engine that no longer answers is ended all the same, and its boxes by killLeftovers.
+    if (!(error instanceof BackendError)) throw error;
+  }
+}
+
+/** Processes of an engine that was killed outright: everything that was started with a path in its run folder, and what that has started. */
+async function killLeftovers(runFolder: string): Promise<void> {
+  const isOurs = (argument: string): boolean => argument === runFolder || argument.startsWith(`${runFolder}/`);
+  for (let round = 0; round < 20; round += 1) {
+    const all = listProcesses();
+    const programs = new Set(["containerd", "dockerd", "containerd-shim-runc-v2", "docker-proxy"]);
+    const doomed = new Map(
+      all
+        .filter((entry) => programs.has(entry.argv[0]?.split("/").at(-1) ?? "") && entry.argv.some(isOurs))
+        .map((entry) => [entry.identity.pid, entry.identity]),
+    );
+    for (let before = -1; before !== doomed.size; ) {
+      before = doomed.size;
+      for (const entry of all) if (doomed.has(entry.parentPid)) doomed.set(entry.identity.pid, entry.identity);
+    }
+    if (doomed.size === 0) return;
+    for (const identity of doomed.values()) signal(identity, "SIGKILL");
+    for (const identity of doomed.values()) await ended(identity, 2_000);
+  }
+}
+
+async function hostSettings(): Promise<HostSettings> {
+  const rules = await iptables("filter", "-S");
+  const natRules = await iptables("nat", "-S");
+  return {
+    ipForward: readFileSync("/proc/sys/net/ipv4/ip_forward", "utf8").trim(),
+    forwardPolicy: /^-P FORWARD (\w+)$/m.exec(rules)?.[1],
+    chains: [...`${rules}\n${natRules}`.matchAll(/^-N (DOCKER\S*)$/gm)].flatMap((match) => match[1] ?? []),
+  };
+}
+
+/** Takes back the bridge and the rules that name it; and, where no other engine had them before, dockerd's own chains and settings. */
+async function restoreNetwork(state: EngineState): Promise<void> {
+  const links = await runCommand(["ip", "-o", "link", "show", "type", "bridge"], { timeoutMs: 10_000 });
+  const ours = new Set([state.bridge]);
+  for (const rule of (await iptables("nat", "-S")).split("\n")) {
+    // Bridges of networks that were made through the engine and never removed: known by an address of our pool.
+    const match = /-s (\d+\.\d+)\.\S+ ! -o (br-\w+) /.exec(rule);
+    if (match?.[2] !== undefined && state.addressPool.startsWith(`${match[1]}.`)) ours.add(match[2]);
+  }
+  for (const bridge of ours) {
+    if (links.stdout.includes(`: ${bridge}:`)) await runCommand(["ip", "link", "delete", bridge], { timeoutMs: 10_000, okExitCodes: [0, 1] });
+    for (const table of ["filter", "nat"]) {
+      for (const rule of (await iptables(table, "-S")).split("\n")) {
+        if (rule.startsWith("-A ") && rule.split(" ").includes(bridge)) await iptables(table, "-D", ...rule.split(" ").slice(1));
+      }
+    }
+  }
+  if (state.before.chains.length > 0) return;
+  for (const table of ["filter", "nat"]) {
+    const rules = (await iptables(table, "-S")).split("\n");
+    const chains = rules.flatMap((rule) => /^-N (DOCKER\S*)$/.exec(rule)?.[1] ?? []);
+    for (const rule of rules) if (/ -j DOCKER\S*$/.test(rule)) await iptables(table, "-D", ...rule.split(" ").slice(1));
+    for (const chain of chains) await iptables(table, "-F", chain);
+    for (const chain of chains) await iptables(table, "-X", chain);
+  }
+  if (state.before.forwardPolicy !== undefined) await iptables("filter", "-P", "FORWARD", state.before.forwardPolicy);
+  await writeFile("/proc/sys/net/ipv4/ip_forward", state.before.ipForward);
+}
+
+async function iptables(table: string, ...args: readonly string[]): Promise<string> {
+  const result = await runCommand(["iptables", "-w", "10", "-t", table, ...args], {
+    timeoutMs: 20_000,
+    okExitCodes: [0, 1, 2, 3, 4],
+  });
+  return result.stdout;
+}
+
+async function removeControlGroups(name: string): Promise<void> {
+  const folders = ["/sys/fs/cgroup", ...(await runCommand(["find", "/sys/fs/cgroup", "-maxdepth", "1", "-type", "d"], { timeoutMs: 10_000, okExitCodes: [0, 1] })).stdout.split("\n")];
+  for (const folder of folders) {
+    if (folder === "") continue;
+    await runCommand(["find", join(folder, name), "-depth", "-type", "d", "-exec", "rmdir", "{}", "+"], { timeoutMs: 10_000, okExitCodes: [0, 1] });
+  }
+}
+
+async function readState(runFolder: string): Promise<EngineState | undefined> {
+  const text = await readFile(join(runFolder, "state.json"), "utf8").catch(() => undefined);
+  return text === undefined ? undefined : (JSON.parse(text) as EngineState);
+}
+
+async function writeState(runFolder: string, state: EngineState): Promise<void> {
+  const path = join(runFolder, "state.json");
+  await writeFile(`${path}.new`, `${JSON.stringify(state, undefined, 2)}\n`);
+  await rename(`${path}.new`, path);
+}

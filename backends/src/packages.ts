@@ -1,0 +1,98 @@
+import { access, readFile, rm, writeFile } from "node:fs/promises";
+
+import { runCommand } from "./command.ts";
+import { BackendError } from "./errors.ts";
+import type { Steps } from "./steps.ts";
+
+const policyFile = "/usr/sbin/policy-rc.d";
+
+/**
+ * Installs what is missing of `names` by apt, without recommended packages, and without starting or enabling any service.
+ *
+ * Errors: `MISSING_TOOL` on a machine without apt, `NEEDS_ROOT`, `COMMAND_FAILED`, `TIMEOUT`.
+ */
+export async function ensurePackages(names: readonly string[], steps: Steps): Promise<void> {
+  if (!(await hasApt())) {
+    throw new BackendError("MISSING_TOOL", "this machine has no apt: packages can be installed on Debian and Ubuntu only", {
+      advice: `install and start Docker Engine 20.10 or later, or Podman's API service, and set DOCKER_HOST (wanted: ${names.join(", ")})`,
+    });
+  }
+  const missing = await missingPackages(names);
+  if (missing.length === 0) return;
+  if (process.getuid?.() !== 0) {
+    throw new BackendError("NEEDS_ROOT", `missing packages: ${missing.join(", ")}`, {
+      advice: `run this as root, or let an administrator run: apt-get install ${missing.join(" ")}`,
+    });
+  }
+  const apt = (...args: readonly string[]): Promise<unknown> =>
+    runCommand(["apt-get", "-q", "-y", "-o", "DPkg::Lock::Timeout=300", ...args], {
+      timeoutMs: 900_000,
+      env: { DEBIAN_FRONTEND: "noninteractive", NEEDRESTART_SUSPEND: "1" },
+    });
+  const install = ["install", "--no-install-recommends", ...missing];
+  await withoutServices(async () => {
+    try {
+      await apt(...install);
+    } catch {
+      // The package lists of a fresh machine are empty or name versions that are gone.
+      await apt("update");
+      await apt(...install);
+    }
+  });
+  if (missing.includes("docker.io")) await disableServices(["docker.service", "docker.socket", "containerd.service"]);
+  steps.done(`installed ${missing.join(" ")}`);
+}
+
+export async function hasApt(): Promise<boolean> {
+  return await exists("/usr/bin/apt-get");
+}
+
+async function missingPackages(names: readonly string[]): Promise<string[]> {
+  const listing = await runCommand(["dpkg-query", "-W", "-f", "${Package} ${db:Status-Status}\n", ...names], {
+    timeoutMs: 30_000,
+    okExitCodes: [0, 1],
+  });
+  const installed = new Set(
+    listing.stdout
+      .split("\n")
+      .filter((line) => line.endsWith(" installed"))
+      .map((line) => line.split(" ")[0]),
+  );
+  return names.filter((name) => !installed.has(name));
+}
+
+/** Debian starts services of a fresh package unless policy-rc.d says 101. One that is already there is the administrator's word. */
+async function withoutServices<T>(work: () => Promise<T>): Promise<T> {
+  const ours = !(await exists(policyFile));
+  if (ours) await writeFile(policyFile, "#!/bin/sh\nexit 101\n", { mode: 0o755, flag: "wx" });
+  try {
+    return await work();
+  } finally {
+    if (ours) await rm(policyFile, { force: true });
+  }
+}
+
+/** The package enables its units for the next boot; the private engine is none of them. */
+async function disableServices(units: readonly string[]): Promise<void> {
+  if (await exists("/usr/bin/systemctl")) {
+    await runCommand(["systemctl", "--root=/", "--quiet", "disable", ...units], { timeoutMs: 30_000, okExitCodes: [0, 1] });
+  }
+}
+
+/** `ID`, `VERSION_CODENAME` and the like of this machine. */
+export async function osRelease(): Promise<ReadonlyMap<string, string>> {
+  const text = await readFile("/etc/os-release", "utf8").catch(() => "");
+  return new Map(
+    text.split("\n").flatMap((line) => {
+      const match = /^([A-Z_]+)="?(.*?)"?$/.exec(line);
+      return match?.[1] === undefined || match[2] === undefined ? [] : [[match[1], match[2]] as const];
+    }),
+  );
+}
+
+export async function exists(path: string): Promise<boolean> {
+  return await access(path).then(
+    () => true,
+    () => false,
+  );
+}
