@@ -1,4 +1,4 @@
-export type { ArtifactLimits, TrialArtifact, TrialOptions } from "./options.ts";
+export type { ArtifactLimits, PlanOptions, TrialArtifact, TrialOptions } from "./options.ts";
 export { DEFAULT_ARTIFACT_LIMITS } from "./options.ts";
 export type {
   AgentBoxPlan,

@@ -37,12 +37,22 @@ export interface TrialOptions {
   readonly overrideMemoryMb?: number | undefined;
   /** Instead of the task's value, for every box of the trial. */
   readonly overrideStorageMb?: number | undefined;
-  /** Lifetime of the agent's box where the agent has no timeout. Default is runtime-api's `DEFAULT_LIFETIME_MS`. */
-  readonly boxLifetimeMs?: number | undefined;
+  /** Ends an agent whose task sets no timeout. Default is runtime-api's `DEFAULT_LIFETIME_MS`, less where a box cannot live that long. */
+  readonly agentDeadlineMs?: number | undefined;
   /** Where `${VAR}` in the task's `env` tables comes from. Default is `process.env`. */
   readonly hostEnv?: Readonly<Record<string, string | undefined>> | undefined;
   /** `reward` becomes the sum of all keys where the verifier wrote no key `reward`. Default is `false`. */
   readonly sumRewards?: boolean | undefined;
+}
+
+/** What `planTrial` must know about a trial besides its options. */
+export interface PlanOptions extends TrialOptions {
+  /** The agent's box is the caller's own and stays theirs: it cannot be proven gone, so a separate verifier is refused. Default is `false`. */
+  readonly borrowedAgentRuntime?: boolean | undefined;
+  /** A grader in TypeScript takes the place of `tests/test.sh`, which need not exist then. Default is `false`. */
+  readonly customVerifier?: boolean | undefined;
+  /** The agent is the task's own solution: one that cannot be run is refused. Default is `false`. */
+  readonly oracle?: boolean | undefined;
 }
 
 /** An artifact entry that the caller adds. */

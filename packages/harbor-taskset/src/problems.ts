@@ -61,7 +61,7 @@ export function isTasksetError(value: unknown, ...codes: readonly TasksetErrorCo
     typeof value === "object" &&
     value !== null &&
     BRAND in value &&
-    (codes.length === 0 || codes.includes((value as TasksetError).code))
+    (codes.length === 0 || codes.some((code) => code === (value as { readonly code?: unknown }).code))
   );
 }
 
