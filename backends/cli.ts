@@ -64,6 +64,8 @@ try {
   process.exitCode = await main(process.argv.slice(2));
 } catch (error) {
   if (!(error instanceof BackendError)) throw error;
-  process.stderr.write(`${error.code === "USAGE" ? "" : `${error.code}: `}${error.message}\n${error.advice === undefined ? "" : `→ ${error.advice}\n`}`);
+  process.stderr.write(
+    `${error.code === "USAGE" ? "" : `${error.code}: `}${error.message}\n${error.advice === undefined ? "" : `→ ${error.advice}\n`}`,
+  );
   process.exitCode = error.code === "USAGE" ? 2 : 1;
 }

@@ -1,10 +1,12 @@
+import { createHash } from "node:crypto";
 import { existsSync } from "node:fs";
+import { rmdir } from "node:fs/promises";
 import { join } from "node:path";
 
 import { engineVersion } from "../src/engine-api.ts";
 import { BackendError } from "../src/errors.ts";
 import { engineSocket, privateEngine, startPrivateEngine, stopPrivateEngine } from "../src/engine.ts";
-import { backendFolders, type BackendFolders } from "../src/folders.ts";
+import { backendFolders, defaultRunFolder, type BackendFolders } from "../src/folders.ts";
 import { withLock } from "../src/lock.ts";
 import { ensurePackages, hasApt } from "../src/packages.ts";
 import { silentSteps, type Steps } from "../src/steps.ts";
@@ -28,15 +30,26 @@ export interface FoundEngine {
 
 export const enginePackages: readonly string[] = ["docker.io", "iptables", "iproute2", "util-linux", "procps"];
 
-const bridge = "breakwater0";
+/** At most 15 characters; another one for each set of folders. */
+function bridgeName(folders: BackendFolders): string {
+  if (folders.run === defaultRunFolder) return "breakwater0";
+  return `bw-${createHash("sha256").update(folders.run).digest("hex").slice(0, 8)}`;
+}
 
 /**
  * An engine with both base images: the one that answers already, else a private one. Running it again takes no time.
  *
  * Errors: `NEEDS_ROOT`, `MISSING_TOOL`, `ENGINE_UNREACHABLE` (a `DOCKER_HOST` that does not answer), `ENGINE_DIED`, `COMMAND_FAILED`, `TIMEOUT`.
  */
-export async function up(steps: Steps = silentSteps, folders: BackendFolders = backendFolders()): Promise<DockerEnvironment> {
-  const engine = await withLock(`${folders.run}/docker`, 600_000, async () => (await findEngine(folders)) ?? (await startEngine(folders, steps)));
+export async function up(
+  steps: Steps = silentSteps,
+  folders: BackendFolders = backendFolders(),
+): Promise<DockerEnvironment> {
+  const engine = await withLock(
+    `${folders.run}/docker`,
+    600_000,
+    async () => (await findEngine(folders)) ?? (await startEngine(folders, steps)),
+  );
   steps.done(`${engine.version} answers on ${engine.host}${engine.isPrivate ? " (private)" : ""}`);
   await ensureBaseImages(engine.host, folders.cache, steps);
   return environment(engine.host);
@@ -49,7 +62,8 @@ export async function down(steps: Steps = silentSteps, folders: BackendFolders =
       steps.done("no private engine");
       return;
     }
-    await stopPrivateEngine({ runFolder: runFolder(folders), bridge });
+    await stopPrivateEngine({ runFolder: runFolder(folders), bridge: bridgeName(folders) });
+    await rmdir(folders.run).catch(() => {}); // another backend's folder may be in it
     steps.done("private engine ended");
   });
 }
@@ -99,12 +113,21 @@ async function findEngine(folders: BackendFolders): Promise<FoundEngine | undefi
 
 async function startEngine(folders: BackendFolders, steps: Steps): Promise<FoundEngine> {
   if (process.getuid?.() !== 0 || !(await hasApt())) {
-    throw new BackendError("NEEDS_ROOT", "no engine answers (DOCKER_HOST, /var/run/docker.sock, Podman's socket), and none can be installed here", {
-      advice: "start Docker Engine 20.10 or later, or `podman system service`; or run this as root on Debian or Ubuntu",
-    });
+    throw new BackendError(
+      "NEEDS_ROOT",
+      "no engine answers (DOCKER_HOST, /var/run/docker.sock, Podman's socket), and none can be installed here",
+      {
+        advice:
+          "start Docker Engine 20.10 or later, or `podman system service`; or run this as root on Debian or Ubuntu",
+      },
+    );
   }
   await withLock("breakwater-apt", 600_000, () => ensurePackages(enginePackages, steps));
-  const host = await startPrivateEngine({ runFolder: runFolder(folders), dataFolder: join(folders.cache, "docker"), bridge });
+  const host = await startPrivateEngine({
+    runFolder: runFolder(folders),
+    dataFolder: join(folders.cache, "docker"),
+    bridge: bridgeName(folders),
+  });
   const version = await engineVersion(host);
   if (version === undefined || (await privateEngine(runFolder(folders))) === undefined) {
     throw new BackendError("ENGINE_DIED", `the engine on ${host} ended right after its start`);

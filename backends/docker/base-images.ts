@@ -99,14 +99,14 @@ async function importArchive(engine: EngineApi, base: BaseImage, key: string, ar
     ["changes", `CMD ["bash"]`],
     ["changes", `LABEL ${keyLabel}=${key}`],
   ]);
-  await engine.progress(`/images/create?${query}`, createReadStream(archive), { timeoutMs: 300_000 });
+  await engine.progress(`/images/create?${query.toString()}`, createReadStream(archive), { timeoutMs: 300_000 });
 }
 
 /** False when no registry answers soon. */
 async function buildFromRegistry(engine: EngineApi, base: BaseImage, key: string): Promise<boolean> {
   const [fromImage = "", tag = ""] = base.registryImage.split(":");
   try {
-    await engine.progress(`/images/create?${new URLSearchParams({ fromImage, tag })}`, undefined, {
+    await engine.progress(`/images/create?${new URLSearchParams({ fromImage, tag }).toString()}`, undefined, {
       timeoutMs: 300_000,
       firstAnswerMs: 15_000,
     });
@@ -120,35 +120,54 @@ async function buildFromRegistry(engine: EngineApi, base: BaseImage, key: string
     `CMD ["bash"]`,
     `LABEL ${keyLabel}=${key}`,
   ].join("\n");
-  await engine.progress(`/build?${new URLSearchParams({ t: base.image })}`, Readable.from([buildContext([{ name: "Dockerfile", content: dockerfile }])]), {
-    timeoutMs: 900_000,
-  });
+  await engine.progress(
+    `/build?${new URLSearchParams({ t: base.image }).toString()}`,
+    Readable.from([buildContext([{ name: "Dockerfile", content: dockerfile }])]),
+    {
+      timeoutMs: 900_000,
+    },
+  );
   return true;
 }
 
 async function bootstrap(base: BaseImage, archive: string, steps: Steps): Promise<void> {
   const advice = `pull or build an image tagged ${base.image} with ${base.packages.join(", ")}, labelled ${keyLabel}=${contentKey(base)}`;
   if (process.getuid?.() !== 0) {
-    throw new BackendError("NEEDS_ROOT", `no registry answers, and making ${base.suite} from Debian's packages needs root`, { advice });
+    throw new BackendError(
+      "NEEDS_ROOT",
+      `no registry answers, and making ${base.suite} from Debian's packages needs root`,
+      { advice },
+    );
   }
-  if (!(await hasApt())) throw new BackendError("MISSING_TOOL", `no registry answers, and this machine has no apt to make ${base.suite} with`, { advice });
+  if (!(await hasApt()))
+    throw new BackendError(
+      "MISSING_TOOL",
+      `no registry answers, and this machine has no apt to make ${base.suite} with`,
+      { advice },
+    );
   await withLock("breakwater-apt", 600_000, () => ensurePackages(["debootstrap", "debian-archive-keyring"], steps));
   const mirrors = await debianMirrors();
   const script = join(import.meta.dirname, "rootfs.sh");
   const folder = `${archive}.${process.pid}.d`;
   // A mount namespace of its own: what debootstrap mounts is gone with it, also when it is killed.
   const isolate = ["unshare", "--mount", "--propagation", "private"] as const;
-  await runCommand([...isolate, "bash", script, base.suite, mirrors.main, mirrors.security, base.packages.join(","), folder, archive], {
-    timeoutMs: 600_000,
-    env: { ...(await aptProxy()), PATH: path },
-  });
+  await runCommand(
+    [...isolate, "bash", script, base.suite, mirrors.main, mirrors.security, base.packages.join(","), folder, archive],
+    {
+      timeoutMs: 600_000,
+      env: { ...(await aptProxy()), PATH: path },
+    },
+  );
 }
 
 /** From where this machine gets its own packages; empty where it is not a Debian. */
 async function debianMirrors(): Promise<{ readonly main: string; readonly security: string }> {
-  const listing = await runCommand(["apt-get", "indextargets", "--format", "$(ORIGIN)|$(CODENAME)|$(REPO_URI)", "Created-By: Packages"], {
-    timeoutMs: 30_000,
-  });
+  const listing = await runCommand(
+    ["apt-get", "indextargets", "--format", "$(ORIGIN)|$(CODENAME)|$(REPO_URI)", "Created-By: Packages"],
+    {
+      timeoutMs: 30_000,
+    },
+  );
   return parseMirrors(listing.stdout);
 }
 
@@ -169,4 +188,3 @@ async function aptProxy(): Promise<Record<string, string>> {
   const proxy = /^proxy='(.*)'$/m.exec(settings.stdout)?.[1];
   return proxy === undefined || proxy === "DIRECT" ? {} : { http_proxy: proxy };
 }
-

@@ -26,7 +26,10 @@ const maxOutputCharacters = 4 * 1024 * 1024;
  *
  * Errors: `MISSING_TOOL` (no such program), `TIMEOUT`, `COMMAND_FAILED` (with the last lines that it wrote).
  */
-export async function runCommand(argv: readonly [string, ...string[]], options: CommandOptions): Promise<CommandResult> {
+export async function runCommand(
+  argv: readonly [string, ...string[]],
+  options: CommandOptions,
+): Promise<CommandResult> {
   const [program, ...args] = argv;
   const child = spawn(program, args, {
     cwd: options.cwd,
@@ -59,7 +62,10 @@ export async function runCommand(argv: readonly [string, ...string[]], options: 
   });
   if (timedOut) throw new BackendError("TIMEOUT", `${argv.join(" ")} did not end within ${options.timeoutMs} ms`);
   if (!(options.okExitCodes ?? [0]).includes(exitCode)) {
-    throw new BackendError("COMMAND_FAILED", `${argv.join(" ")} ended with ${exitCode}:\n${lastLines(stderr || stdout, 15)}`);
+    throw new BackendError(
+      "COMMAND_FAILED",
+      `${argv.join(" ")} ended with ${exitCode}:\n${lastLines(stderr || stdout, 15)}`,
+    );
   }
   return { exitCode, stdout, stderr };
 }

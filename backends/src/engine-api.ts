@@ -8,7 +8,11 @@ export interface EngineApi {
   /** As in `DOCKER_HOST`. */
   readonly host: string;
   /** JSON in, JSON out. `undefined` for 404. */
-  json(method: "GET" | "POST" | "DELETE", path: string, options?: { readonly body?: unknown; readonly timeoutMs?: number }): Promise<unknown>;
+  json(
+    method: "GET" | "POST" | "DELETE",
+    path: string,
+    options?: { readonly body?: unknown; readonly timeoutMs?: number },
+  ): Promise<unknown>;
   /** For import, build and pull: sends a stream, reads the progress lines to the end. Rejects when one of them is an error. */
   progress(path: string, body: Readable | undefined, options: ProgressOptions): Promise<readonly ProgressLine[]>;
 }
@@ -69,7 +73,13 @@ export function engineApi(host: string): EngineApi {
         response.on("data", (chunk: string) => {
           clearTimeout(first);
           text += chunk;
-          if (text.length > maxAnswerBytes) fail(new BackendError("ENGINE_REFUSED", `${method} ${path}: the answer is larger than ${maxAnswerBytes} bytes`));
+          if (text.length > maxAnswerBytes)
+            fail(
+              new BackendError(
+                "ENGINE_REFUSED",
+                `${method} ${path}: the answer is larger than ${maxAnswerBytes} bytes`,
+              ),
+            );
         });
         response.on("error", unreachable);
         response.on("end", () => {
@@ -94,7 +104,10 @@ export function engineApi(host: string): EngineApi {
     async json(method, path, options = {}): Promise<unknown> {
       const timeoutMs = options.timeoutMs ?? defaultTimeoutMs;
       const body = options.body === undefined ? undefined : JSON.stringify(options.body);
-      const answer = await call(method, path, body, body && "application/json", { timeoutMs, firstAnswerMs: timeoutMs });
+      const answer = await call(method, path, body, body && "application/json", {
+        timeoutMs,
+        firstAnswerMs: timeoutMs,
+      });
       if (answer.status === 404) return undefined;
       if (answer.status >= 400) throw refused(method, path, answer.status, answer.text);
       return answer.text.startsWith("{") || answer.text.startsWith("[") ? JSON.parse(answer.text) : answer.text;
@@ -133,10 +146,13 @@ export async function engineVersion(host: string, timeoutMs = 3_000): Promise<st
   }
 }
 
-function parseDockerHost(host: string): { readonly socketPath: string } | { readonly host: string; readonly port: number } {
+function parseDockerHost(
+  host: string,
+): { readonly socketPath: string } | { readonly host: string; readonly port: number } {
   const url = URL.canParse(host) ? new URL(host) : undefined;
   if (url?.protocol === "unix:") return { socketPath: decodeURIComponent(url.pathname) };
-  if (url?.protocol === "tcp:" || url?.protocol === "http:") return { host: url.hostname.replace(/^\[|\]$/g, ""), port: Number(url.port || 2375) };
+  if (url?.protocol === "tcp:" || url?.protocol === "http:")
+    return { host: url.hostname.replace(/^\[|\]$/g, ""), port: Number(url.port || 2375) };
   throw new BackendError("USAGE", `DOCKER_HOST ${JSON.stringify(host)} is neither unix://… nor tcp://…`, {
     advice: "forward the engine's socket to a local unix socket and name that one",
   });

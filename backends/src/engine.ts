@@ -7,7 +7,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { lastLines, runCommand } from "./command.ts";
 import { engineApi, engineVersion } from "./engine-api.ts";
 import { BackendError } from "./errors.ts";
-import { freeSubnet } from "./subnets.ts";
+import { freeSubnet, overlaps } from "./subnets.ts";
 import { ended, identify, isAlive, listProcesses, signal, terminate, type ProcessIdentity } from "./processes.ts";
 
 /** An engine of our own: containerd and dockerd with their own socket, folders, bridge and control group. */
@@ -37,10 +37,13 @@ interface EngineState {
 /** What dockerd changes on the machine's network, as it was before. */
 interface HostSettings {
   readonly ipForward: string;
-  readonly forwardPolicy: string | undefined;
-  readonly chains: readonly string[];
+  /** Programs whose FORWARD policy was no longer the kernel's own, ACCEPT. */
+  readonly forwardPolicies: readonly FirewallRule["program"][];
+  /** Another engine's chains were there. */
+  readonly hadEngine: boolean;
 }
 
+const ipForwardFile = "/proc/sys/net/ipv4/ip_forward";
 const startTimeoutMs = 60_000;
 
 export function engineSocket(runFolder: string): string {
@@ -64,14 +67,22 @@ export async function startPrivateEngine(options: PrivateEngineOptions): Promise
   const log = openSync(join(options.runFolder, "engine.log"), "a");
   const argv = [
     ...(options.enter ?? ["unshare", "--mount", "--propagation", "slave"]),
-    ...["bash", join(import.meta.dirname, "engine.sh"), options.runFolder, options.bridge, ...bridgeAddresses],
-  ] as const;
+    "bash",
+    join(import.meta.dirname, "engine.sh"),
+    options.runFolder,
+    options.bridge,
+    ...bridgeAddresses,
+  ];
   const [program, ...args] = argv;
   const child = spawn(program ?? "bash", args, {
     detached: true,
     stdio: ["ignore", log, log],
     cwd: "/",
-    env: { PATH: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", HOME: "/root", TMPDIR: options.runFolder },
+    env: {
+      PATH: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+      HOME: "/root",
+      TMPDIR: options.runFolder,
+    },
   });
   closeSync(log);
   const spawned = await new Promise<number>((resolve, reject) => {
@@ -95,14 +106,16 @@ export async function startPrivateEngine(options: PrivateEngineOptions): Promise
   return host;
 }
 
-/** Ends the engine, its boxes and what they left on the machine's network; keeps images and boxes' files in the data folder. */
+/** Ends the engine, its boxes and what they left on the machine; images stay in the data folder. */
 export async function stopPrivateEngine(options: Pick<PrivateEngineOptions, "runFolder" | "bridge">): Promise<void> {
   const state = await readState(options.runFolder);
   if (state !== undefined) {
-    // A box ends when its engine does, but would be given ten seconds to think about it.
-    if (isAlive(state.supervisor)) await killBoxes(`unix://${engineSocket(options.runFolder)}`);
+    if (isAlive(state.supervisor)) await removeBoxes(`unix://${engineSocket(options.runFolder)}`);
     if (!(await terminate(state.supervisor, 30_000))) {
-      throw new BackendError("TIMEOUT", `process ${state.supervisor.pid} (the engine in ${options.runFolder}) does not end`);
+      throw new BackendError(
+        "TIMEOUT",
+        `process ${state.supervisor.pid} (the engine in ${options.runFolder}) does not end`,
+      );
     }
   }
   await killLeftovers(options.runFolder);
@@ -158,11 +171,19 @@ async function engineDied(runFolder: string): Promise<BackendError> {
   });
 }
 
-async function killBoxes(host: string): Promise<void> {
+/** A box would be given ten seconds to think about its engine's end, and its remains would outlive it in the data folder. */
+async function removeBoxes(host: string): Promise<void> {
   try {
     const api = engineApi(host);
-    const boxes = (await api.json("GET", "/containers/json", { timeoutMs: 5_000 })) as readonly { readonly Id: string }[];
-    for (const box of boxes) await api.json("POST", `/containers/${box.Id}/kill`, { timeoutMs: 10_000 });
+    const boxes = (await api.json("GET", "/containers/json?all=1")) as readonly { readonly Id: string }[];
+    for (const box of boxes) await api.json("DELETE", `/containers/${box.Id}?force=1&v=1`);
+    const networks = (await api.json("GET", "/networks")) as readonly { readonly Id: string; readonly Name: string }[];
+    const builtIn = new Set(["bridge", "host", "none"]);
+    for (const network of networks) if (!builtIn.has(network.Name)) await api.json("DELETE", `/networks/${network.Id}`);
+    const { Volumes: volumes } = (await api.json("GET", "/volumes")) as {
+      readonly Volumes: readonly { readonly Name: string }[] | null;
+    };
+    for (const volume of volumes ?? []) await api.json("DELETE", `/volumes/${volume.Name}`);
   } catch (error) {
     // An engine that no longer answers is ended all the same, and its boxes by killLeftovers.
     if (!(error instanceof BackendError)) throw error;
@@ -180,7 +201,7 @@ async function killLeftovers(runFolder: string): Promise<void> {
         .filter((entry) => programs.has(entry.argv[0]?.split("/").at(-1) ?? "") && entry.argv.some(isOurs))
         .map((entry) => [entry.identity.pid, entry.identity]),
     );
-    for (let before = -1; before !== doomed.size; ) {
+    for (let before = -1; before !== doomed.size;) {
       before = doomed.size;
       for (const entry of all) if (doomed.has(entry.parentPid)) doomed.set(entry.identity.pid, entry.identity);
     }
@@ -191,46 +212,77 @@ async function killLeftovers(runFolder: string): Promise<void> {
 }
 
 async function hostSettings(): Promise<HostSettings> {
-  const rules = await iptables("filter", "-S");
-  const natRules = await iptables("nat", "-S");
+  const rules = await allRules();
   return {
-    ipForward: readFileSync("/proc/sys/net/ipv4/ip_forward", "utf8").trim(),
-    forwardPolicy: /^-P FORWARD (\w+)$/m.exec(rules)?.[1],
-    chains: [...`${rules}\n${natRules}`.matchAll(/^-N (DOCKER\S*)$/gm)].flatMap((match) => match[1] ?? []),
+    ipForward: readFileSync(ipForwardFile, "utf8").trim(),
+    forwardPolicies: rules
+      .filter(({ rule }) => rule.startsWith("-P FORWARD ") && rule !== "-P FORWARD ACCEPT")
+      .map(({ program }) => program),
+    hadEngine: rules.some(({ rule }) => rule.startsWith("-N DOCKER")),
   };
 }
 
-/** Takes back the bridge and the rules that name it; and, where no other engine had them before, dockerd's own chains and settings. */
+/** Takes back the bridges and the rules that name them; and, where no other engine had them before, dockerd's own chains and settings. */
 async function restoreNetwork(state: EngineState): Promise<void> {
-  const links = await runCommand(["ip", "-o", "link", "show", "type", "bridge"], { timeoutMs: 10_000 });
-  const ours = new Set([state.bridge]);
-  for (const rule of (await iptables("nat", "-S")).split("\n")) {
+  const bridges = new Set([state.bridge]);
+  for (const { rule } of await allRules()) {
     // Bridges of networks that were made through the engine and never removed: known by an address of our pool.
-    const match = /-s (\d+\.\d+)\.\S+ ! -o (br-\w+) /.exec(rule);
-    if (match?.[2] !== undefined && state.addressPool.startsWith(`${match[1]}.`)) ours.add(match[2]);
+    const [, address, bridge] = /-s (\S+) ! -o (br-\w+) /.exec(rule) ?? [];
+    if (address !== undefined && bridge !== undefined && overlaps(address, state.addressPool)) bridges.add(bridge);
   }
-  for (const bridge of ours) {
-    if (links.stdout.includes(`: ${bridge}:`)) await runCommand(["ip", "link", "delete", bridge], { timeoutMs: 10_000, okExitCodes: [0, 1] });
-    for (const table of ["filter", "nat"]) {
-      for (const rule of (await iptables(table, "-S")).split("\n")) {
-        if (rule.startsWith("-A ") && rule.split(" ").includes(bridge)) await iptables(table, "-D", ...rule.split(" ").slice(1));
-      }
+  const links = await runCommand(["ip", "-o", "link", "show", "type", "bridge"], { timeoutMs: 10_000 });
+  for (const bridge of bridges) {
+    if (links.stdout.includes(`: ${bridge}:`)) {
+      await runCommand(["ip", "link", "delete", bridge], { timeoutMs: 10_000, okExitCodes: [0, 1] });
     }
   }
-  if (state.before.chains.length > 0) return;
-  for (const table of ["filter", "nat"]) {
-    const rules = (await iptables(table, "-S")).split("\n");
-    const chains = rules.flatMap((rule) => /^-N (DOCKER\S*)$/.exec(rule)?.[1] ?? []);
-    for (const rule of rules) if (/ -j DOCKER\S*$/.test(rule)) await iptables(table, "-D", ...rule.split(" ").slice(1));
-    for (const chain of chains) await iptables(table, "-F", chain);
-    for (const chain of chains) await iptables(table, "-X", chain);
+  for (const rule of await allRules()) {
+    if (rule.rule.startsWith("-A ") && rule.rule.split(" ").some((word) => bridges.has(word))) await deleteRule(rule);
   }
-  if (state.before.forwardPolicy !== undefined) await iptables("filter", "-P", "FORWARD", state.before.forwardPolicy);
-  await writeFile("/proc/sys/net/ipv4/ip_forward", state.before.ipForward);
+  if (state.before.hadEngine) return;
+  for (const rule of await allRules()) if (/ -j DOCKER\S*$/.test(rule.rule)) await deleteRule(rule);
+  const chains = (await allRules()).flatMap((rule) => {
+    const chain = /^-N (DOCKER\S*)$/.exec(rule.rule)?.[1];
+    return chain === undefined ? [] : [{ ...rule, chain }];
+  });
+  for (const { program, table, chain } of chains) await iptables(program, table, "-F", chain);
+  for (const { program, table, chain } of chains) await iptables(program, table, "-X", chain);
+  for (const program of ["iptables", "ip6tables"] as const) {
+    if (!state.before.forwardPolicies.includes(program)) await iptables(program, "filter", "-P", "FORWARD", "ACCEPT");
+  }
+  await writeFile(ipForwardFile, state.before.ipForward);
 }
 
-async function iptables(table: string, ...args: readonly string[]): Promise<string> {
-  const result = await runCommand(["iptables", "-w", "10", "-t", table, ...args], {
+interface FirewallRule {
+  readonly program: "iptables" | "ip6tables";
+  readonly table: string;
+  /** As `iptables -S` writes it. */
+  readonly rule: string;
+}
+
+async function allRules(): Promise<FirewallRule[]> {
+  const rules: FirewallRule[] = [];
+  for (const program of ["iptables", "ip6tables"] as const) {
+    for (const table of ["filter", "nat", "raw"]) {
+      const listing = await iptables(program, table, "-S");
+      rules.push(
+        ...listing
+          .split("\n")
+          .filter((rule) => rule !== "")
+          .map((rule) => ({ program, table, rule })),
+      );
+    }
+  }
+  return rules;
+}
+
+async function deleteRule({ program, table, rule }: FirewallRule): Promise<void> {
+  await iptables(program, table, "-D", ...rule.split(" ").slice(1));
+}
+
+/** Empty where the kernel lacks the table. */
+async function iptables(program: FirewallRule["program"], table: string, ...args: readonly string[]): Promise<string> {
+  const result = await runCommand([program, "-w", "10", "-t", table, ...args], {
     timeoutMs: 20_000,
     okExitCodes: [0, 1, 2, 3, 4],
   });
@@ -238,10 +290,21 @@ async function iptables(table: string, ...args: readonly string[]): Promise<stri
 }
 
 async function removeControlGroups(name: string): Promise<void> {
-  const folders = ["/sys/fs/cgroup", ...(await runCommand(["find", "/sys/fs/cgroup", "-maxdepth", "1", "-type", "d"], { timeoutMs: 10_000, okExitCodes: [0, 1] })).stdout.split("\n")];
+  const folders = [
+    "/sys/fs/cgroup",
+    ...(
+      await runCommand(["find", "/sys/fs/cgroup", "-maxdepth", "1", "-type", "d"], {
+        timeoutMs: 10_000,
+        okExitCodes: [0, 1],
+      })
+    ).stdout.split("\n"),
+  ];
   for (const folder of folders) {
     if (folder === "") continue;
-    await runCommand(["find", join(folder, name), "-depth", "-type", "d", "-exec", "rmdir", "{}", "+"], { timeoutMs: 10_000, okExitCodes: [0, 1] });
+    await runCommand(["find", join(folder, name), "-depth", "-type", "d", "-exec", "rmdir", "{}", "+"], {
+      timeoutMs: 10_000,
+      okExitCodes: [0, 1],
+    });
   }
 }
 

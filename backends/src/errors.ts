@@ -21,7 +21,11 @@ export class BackendError extends Error {
   /** What the person at the keyboard can do about it. */
   readonly advice: string | undefined;
 
-  constructor(code: BackendErrorCode, message: string, options?: { readonly advice?: string; readonly cause?: unknown }) {
+  constructor(
+    code: BackendErrorCode,
+    message: string,
+    options?: { readonly advice?: string; readonly cause?: unknown },
+  ) {
     super(message, options?.cause === undefined ? undefined : { cause: options.cause });
     this.name = "BackendError";
     this.code = code;

@@ -9,12 +9,14 @@ export interface BackendFolders {
   readonly run: string;
 }
 
+export const defaultRunFolder = "/run/breakwater";
+
 /**
  * `BREAKWATER_CACHE_FOLDER` and `BREAKWATER_RUN_FOLDER` give a second, independent set of backends.
  */
 export function backendFolders(env: NodeJS.ProcessEnv = process.env): BackendFolders {
   return {
     cache: env["BREAKWATER_CACHE_FOLDER"] ?? join(env["XDG_CACHE_HOME"] || join(homedir(), ".cache"), "breakwater"),
-    run: env["BREAKWATER_RUN_FOLDER"] ?? "/run/breakwater",
+    run: env["BREAKWATER_RUN_FOLDER"] ?? defaultRunFolder,
   };
 }

@@ -13,9 +13,13 @@ const policyFile = "/usr/sbin/policy-rc.d";
  */
 export async function ensurePackages(names: readonly string[], steps: Steps): Promise<void> {
   if (!(await hasApt())) {
-    throw new BackendError("MISSING_TOOL", "this machine has no apt: packages can be installed on Debian and Ubuntu only", {
-      advice: `install and start Docker Engine 20.10 or later, or Podman's API service, and set DOCKER_HOST (wanted: ${names.join(", ")})`,
-    });
+    throw new BackendError(
+      "MISSING_TOOL",
+      "this machine has no apt: packages can be installed on Debian and Ubuntu only",
+      {
+        advice: `install and start Docker Engine 20.10 or later, or Podman's API service, and set DOCKER_HOST (wanted: ${names.join(", ")})`,
+      },
+    );
   }
   const missing = await missingPackages(names);
   if (missing.length === 0) return;
@@ -75,7 +79,10 @@ async function withoutServices<T>(work: () => Promise<T>): Promise<T> {
 /** The package enables its units for the next boot; the private engine is none of them. */
 async function disableServices(units: readonly string[]): Promise<void> {
   if (await exists("/usr/bin/systemctl")) {
-    await runCommand(["systemctl", "--root=/", "--quiet", "disable", ...units], { timeoutMs: 30_000, okExitCodes: [0, 1] });
+    await runCommand(["systemctl", "--root=/", "--quiet", "disable", ...units], {
+      timeoutMs: 30_000,
+      okExitCodes: [0, 1],
+    });
   }
 }
 

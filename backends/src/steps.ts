@@ -7,7 +7,11 @@ export function printedSteps(write: (line: string) => void = (line) => process.s
   const startedAt = performance.now();
   return {
     done(text: string): void {
-      write(`${Math.round(performance.now() - startedAt).toString().padStart(7)} ms  ${text}\n`);
+      write(
+        `${Math.round(performance.now() - startedAt)
+          .toString()
+          .padStart(7)} ms  ${text}\n`,
+      );
     },
   };
 }

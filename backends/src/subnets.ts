@@ -17,14 +17,17 @@ export async function freeSubnet(prefix: 16 | 24, taken: readonly string[]): Pro
 
 /** Every IPv4 address or range in the text of `ip`, without the default route. */
 export function usedRanges(text: string): string[] {
-  return [...text.matchAll(/\b\d+\.\d+\.\d+\.\d+(?:\/\d+)?/g)].map((match) => match[0]).filter((range) => !range.startsWith("0.0.0.0"));
+  return [...text.matchAll(/\b\d+\.\d+\.\d+\.\d+(?:\/\d+)?/g)]
+    .map((match) => match[0])
+    .filter((range) => !range.startsWith("0.0.0.0"));
 }
 
 export function pickSubnet(prefix: 16 | 24, used: readonly string[]): Subnet {
   // Away from what engines, clusters and home routers take by default (172.17-31, 10.0, 10.88, 10.96, 10.244, 192.168).
   for (let second = 213; second < 240; second += 1) {
     const base = `10.${second}.0.0`;
-    if (!used.some((range) => overlaps(`${base}/${prefix}`, range))) return { subnet: `${base}/${prefix}`, gateway: `10.${second}.0.1/${prefix}` };
+    if (!used.some((range) => overlaps(`${base}/${prefix}`, range)))
+      return { subnet: `${base}/${prefix}`, gateway: `10.${second}.0.1/${prefix}` };
   }
   throw new BackendError("COMMAND_FAILED", "no free private address range between 10.213.0.0 and 10.239.0.0", {
     advice: "remove a stale route or network (see `ip route`)",
