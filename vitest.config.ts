@@ -6,6 +6,14 @@ const sources = { resolve: { conditions }, ssr: { resolve: { conditions } } };
 
 /** Set by scripts/test.ts once the driver's backend is up. Without it no live test file is collected. */
 const driver = process.env["CONFORMANCE"];
+const liveFolders =
+  driver === undefined ? [] : [`packages/runtime-${driver}/test`, "packages/!(runtime-*)/test", "acceptance"];
+const live = {
+  // A case that needs longer says so itself. A failure is never retried: that would hide what we look for.
+  testTimeout: 60_000,
+  hookTimeout: 120_000,
+  retry: 0,
+};
 
 const config: ViteUserConfig = defineConfig({
   test: {
@@ -17,25 +25,21 @@ const config: ViteUserConfig = defineConfig({
         test: {
           name: "unit",
           include: ["packages/*/src/**/*.test.ts", "backends/src/**/*.test.ts", "scripts/**/*.test.ts"],
+          exclude: ["**/node_modules/**", "**/dist/**", "**/fixtures/**"],
         },
       },
       {
         ...sources,
         test: {
+          ...live,
           name: "live",
-          include:
-            driver === undefined
-              ? []
-              : [
-                  `packages/runtime-${driver}/test/**/*.test.ts`,
-                  "packages/!(runtime-*)/test/**/*.test.ts",
-                  "acceptance/**/*.test.ts",
-                ],
-          // A case that needs longer says so itself. A failure is never retried: that would hide what we look for.
-          testTimeout: 60_000,
-          hookTimeout: 120_000,
-          retry: 0,
+          include: liveFolders.map((folder) => `${folder}/**/*.test.ts`),
+          exclude: ["**/node_modules/**", "**/*.long.test.ts"],
         },
+      },
+      {
+        ...sources,
+        test: { ...live, name: "long", include: liveFolders.map((folder) => `${folder}/**/*.long.test.ts`) },
       },
     ],
   },

@@ -1,0 +1,51 @@
+import { command, seconds, source } from "./command.ts";
+
+/** A driver that has live tests, and the backends (`backends/`) that they need. */
+export interface DriverUnderTest {
+  readonly name: string;
+  /** The first one is the driver's own; without it nothing of the driver can be tested. */
+  readonly backends: readonly [string, ...string[]];
+}
+
+export const drivers: readonly DriverUnderTest[] = [{ name: "docker", backends: ["docker"] }];
+
+export type BackendResult =
+  | { readonly ok: true; readonly env: Readonly<Record<string, string>>; readonly durationMs: number }
+  | { readonly ok: false; readonly reason: string; readonly durationMs: number };
+
+/** A first run installs an engine and makes base images. */
+const UP_TIMEOUT_MS = 30 * 60_000;
+
+/** Stands a backend up and returns the environment variables that tests need to find it. */
+export async function bringUp(backend: string): Promise<BackendResult> {
+  process.stdout.write(`\nbackend ${backend}\n`);
+  // Its steps are worth seeing; what it says on the error stream is the reason when it fails.
+  const up = await command(source("backends/cli.ts", backend, "up"), {
+    output: "show-stdout",
+    timeoutMs: UP_TIMEOUT_MS,
+  });
+  if (up.exitCode !== 0) {
+    const reason = up.timedOut
+      ? `not up within ${seconds(UP_TIMEOUT_MS)}`
+      : firstLine(up.stderr) || `exit code ${up.exitCode}`;
+    process.stdout.write(up.stderr);
+    return { ok: false, reason, durationMs: up.durationMs };
+  }
+  const env = await command(source("backends/cli.ts", backend, "env"), { output: "capture", timeoutMs: 60_000 });
+  const durationMs = up.durationMs + env.durationMs;
+  if (env.exitCode !== 0)
+    return { ok: false, reason: firstLine(env.stderr) || `exit code ${env.exitCode}`, durationMs };
+  return { ok: true, env: environment(JSON.parse(env.stdout)), durationMs };
+}
+
+function environment(value: unknown): Readonly<Record<string, string>> {
+  const entries = Object.entries(value ?? {}).map(([name, text]) => {
+    if (typeof text !== "string") throw new TypeError(`backends: the value of ${name} is not a string`);
+    return [name, text] as const;
+  });
+  return Object.fromEntries(entries);
+}
+
+function firstLine(text: string): string {
+  return text.trim().split("\n")[0] ?? "";
+}

@@ -1,0 +1,99 @@
+// npm test                         unit tests, then the live tests of every driver whose backend can be had
+// npm run test:long                the same with the tests that take minutes (*.long.test.ts)
+// npm run conformance -- DRIVER    the live tests of one driver, whose backend must be there; more arguments go to vitest
+//
+// A driver named in BREAKWATER_FORCE (docker,...) must be tested; with CI=true every driver must.
+
+import { bringUp, drivers, type DriverUnderTest } from "./lib/backends.ts";
+import { seconds } from "./lib/command.ts";
+import { runTests, type TestCounts, type TestRun } from "./lib/vitest.ts";
+
+const UNIT_TIMEOUT_MS = 5 * 60_000;
+const LIVE_TIMEOUT_MS = 40 * 60_000;
+const LONG_TIMEOUT_MS = 120 * 60_000;
+
+interface Part {
+  readonly name: string;
+  readonly durationMs: number;
+  readonly counts?: TestCounts;
+}
+
+const parts: Part[] = [];
+/** What was not tested, and why. */
+const notRun: string[] = [];
+/** The same where it had to be tested. */
+const missing: string[] = [];
+
+const [mode, ...rest] = process.argv.slice(2);
+if (mode === "--driver") {
+  const [name, ...vitestArgs] = rest;
+  const driver = drivers.find((each) => each.name === name);
+  if (driver === undefined) {
+    process.stderr.write(
+      `usage: npm run conformance -- <${drivers.map((each) => each.name).join("|")}> [arguments for vitest]\n`,
+    );
+    process.exit(2);
+  }
+  await testDriver(driver, { forced: true, long: false, vitestArgs });
+} else if (mode === undefined || mode === "--long") {
+  const long = mode === "--long";
+  record("unit", await runTests({ project: "unit", reporter: "default", timeoutMs: UNIT_TIMEOUT_MS }));
+  for (const driver of drivers) await testDriver(driver, { forced: isForced(driver.name), long, vitestArgs: [] });
+} else {
+  process.stderr.write(`unknown argument ${mode}; usage: npm test, npm run test:long, npm run conformance -- DRIVER\n`);
+  process.exit(2);
+}
+process.exitCode = summarize();
+
+function isForced(driver: string): boolean {
+  const named = (process.env["BREAKWATER_FORCE"] ?? "").split(",").map((name) => name.trim());
+  return process.env["CI"] === "true" || named.includes(driver);
+}
+
+interface DriverRun {
+  readonly forced: boolean;
+  readonly long: boolean;
+  readonly vitestArgs: readonly string[];
+}
+
+async function testDriver(driver: DriverUnderTest, run: DriverRun): Promise<void> {
+  const env: Record<string, string> = { CONFORMANCE: driver.name };
+  for (const backend of driver.backends) {
+    const result = await bringUp(backend);
+    parts.push({ name: `backend ${backend}`, durationMs: result.durationMs });
+    if (result.ok) {
+      Object.assign(env, result.env);
+      continue;
+    }
+    const what = backend === driver.backends[0] ? driver.name : `${driver.name} on ${backend}`;
+    (run.forced ? missing : notRun).push(`not run: ${what}: ${result.reason}`);
+    if (backend === driver.backends[0]) return;
+  }
+  const options = { reporter: "verbose", args: run.vitestArgs, env } as const;
+  record(driver.name, await runTests({ ...options, project: "live", timeoutMs: LIVE_TIMEOUT_MS }));
+  if (run.long)
+    record(`${driver.name}, long`, await runTests({ ...options, project: "long", timeoutMs: LONG_TIMEOUT_MS }));
+}
+
+function record(name: string, run: TestRun): void {
+  parts.push({ name, durationMs: run.durationMs, counts: run });
+}
+
+function summarize(): number {
+  const sum = (key: keyof TestCounts): number => parts.reduce((total, part) => total + (part.counts?.[key] ?? 0), 0);
+  const width = Math.max(...parts.map((part) => part.name.length), 0);
+  const lines = parts.map(({ name, durationMs, counts }) => {
+    const result = counts && `  ${counts.passed} passed, ${counts.failed} failed, ${counts.skipped} skipped`;
+    return `${name.padEnd(width)}  ${seconds(durationMs).padStart(8)}${result ?? ""}`;
+  });
+  const failed = sum("failed") + missing.length;
+  const last = [
+    ...lines,
+    "",
+    ...notRun,
+    ...missing,
+    `${sum("passed")} passed, ${failed} failed, ${sum("skipped")} skipped`,
+  ];
+  process.stdout.write(`\n${last.join("\n")}\n`);
+  return failed === 0 ? 0 : 1;
+}
