@@ -150,7 +150,7 @@ async function bootstrap(base: BaseImage, archive: string, steps: Steps): Promis
   const script = join(import.meta.dirname, "rootfs.sh");
   const folder = `${archive}.${process.pid}.d`;
   // A mount namespace of its own: what debootstrap mounts is gone with it, also when it is killed.
-  const isolate = ["unshare", "--mount", "--propagation", "private"] as const;
+  const isolate = ["unshare", "--mount", "--propagation", "unchanged"] as const;
   await runCommand(
     [...isolate, "bash", script, base.suite, mirrors.main, mirrors.security, base.packages.join(","), folder, archive],
     {

@@ -5,6 +5,7 @@ set -euo pipefail
 suite=$1 mirror=$2 security=$3 packages=$4 folder=$5 archive=$6
 root=$folder/root
 trap 'rm -rf --one-file-system "$folder"' EXIT
+mount --make-rprivate / 2>/dev/null || true # a chroot's root is no mount of its own
 
 mkdir -p "$folder"
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg

@@ -1,6 +1,6 @@
 #!/bin/bash
 # engine.sh RUN_FOLDER BRIDGE ADDRESS...: one private containerd and dockerd, until TERM.
-# Runs in a mount namespace of its own (see engine.ts): what is mounted here ends with it.
+# Runs in a mount namespace of its own (see own-root.sh): what is mounted here ends with it.
 set -euo pipefail
 run=$1 bridge=$2; shift 2
 

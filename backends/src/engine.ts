@@ -17,8 +17,11 @@ export interface PrivateEngineOptions {
   /** Images and boxes; outlives the engine. */
   readonly dataFolder: string;
   readonly bridge: string;
-  /** Put before the engine's own command line, for example to enter namespaces. */
-  readonly enter?: readonly string[];
+  /**
+   * A program that sets up a network of the engine's own and then becomes its arguments: it is run as the first process of new
+   * network and process namespaces. Default: the engine lives in the machine's network, under the machine's processes.
+   */
+  readonly ownNetwork?: readonly string[];
   /** More settings for daemon.json. */
   readonly settings?: Readonly<Record<string, unknown>>;
   /** Addresses for the bridge with their prefix; default: a free private /24 of this machine. */
@@ -31,7 +34,8 @@ interface EngineState {
   readonly supervisor: ProcessIdentity;
   readonly bridge: string;
   readonly addressPool: string;
-  readonly before: HostSettings;
+  /** Absent when the engine has a network of its own. */
+  readonly before?: HostSettings;
 }
 
 /** What dockerd changes on the machine's network, as it was before. */
@@ -59,22 +63,28 @@ export async function startPrivateEngine(options: PrivateEngineOptions): Promise
 
   await mkdir(options.runFolder, { recursive: true, mode: 0o755 });
   await mkdir(options.dataFolder, { recursive: true, mode: 0o711 });
-  const before = await hostSettings();
+  const before = options.ownNetwork === undefined ? { before: await hostSettings() } : {};
   const bridgeAddresses = options.bridgeAddresses ?? [(await freeSubnet(24, [])).gateway];
   const addressPool = options.addressPool ?? (await freeSubnet(16, bridgeAddresses)).subnet;
   await writeConfiguration(options, addressPool);
 
   const log = openSync(join(options.runFolder, "engine.log"), "a");
-  const argv = [
-    ...(options.enter ?? ["unshare", "--mount", "--propagation", "slave"]),
-    "bash",
-    join(import.meta.dirname, "engine.sh"),
+  const namespaces = options.ownNetwork === undefined ? [] : ["--net", "--pid", "--fork", "--kill-child"];
+  const script = (name: string): string => join(import.meta.dirname, name);
+  const args = [
+    "--mount",
+    "--propagation",
+    "unchanged",
+    ...namespaces,
+    script("own-root.sh"),
+    ownRootFolder(options.runFolder),
+    ...(options.ownNetwork ?? []),
+    script("engine.sh"),
     options.runFolder,
     options.bridge,
     ...bridgeAddresses,
   ];
-  const [program, ...args] = argv;
-  const child = spawn(program ?? "bash", args, {
+  const child = spawn("unshare", args, {
     detached: true,
     stdio: ["ignore", log, log],
     cwd: "/",
@@ -92,7 +102,7 @@ export async function startPrivateEngine(options: PrivateEngineOptions): Promise
   child.unref();
   const supervisor = identify(spawned);
   if (supervisor === undefined) throw await engineDied(options.runFolder);
-  await writeState(options.runFolder, { supervisor, bridge: options.bridge, addressPool, before });
+  await writeState(options.runFolder, { supervisor, bridge: options.bridge, addressPool, ...before });
 
   const deadline = Date.now() + startTimeoutMs;
   while ((await engineVersion(host)) === undefined) {
@@ -111,7 +121,8 @@ export async function stopPrivateEngine(options: Pick<PrivateEngineOptions, "run
   const state = await readState(options.runFolder);
   if (state !== undefined) {
     if (isAlive(state.supervisor)) await removeBoxes(`unix://${engineSocket(options.runFolder)}`);
-    if (!(await terminate(state.supervisor, 30_000))) {
+    // Where it has a process namespace, everything in it ends with its first process.
+    if (!(await terminate(state.supervisor, state.before === undefined ? 0 : 30_000))) {
       throw new BackendError(
         "TIMEOUT",
         `process ${state.supervisor.pid} (the engine in ${options.runFolder}) does not end`,
@@ -119,9 +130,9 @@ export async function stopPrivateEngine(options: Pick<PrivateEngineOptions, "run
     }
   }
   await killLeftovers(options.runFolder);
-  if (state !== undefined) await restoreNetwork(state);
+  if (state?.before !== undefined) await restoreNetwork(state, state.before);
   await removeControlGroups(options.bridge);
-  await rm(options.runFolder, { recursive: true, force: true });
+  await removeRunFolder(options.runFolder);
 }
 
 /** The engine's supervisor when it runs. */
@@ -223,7 +234,7 @@ async function hostSettings(): Promise<HostSettings> {
 }
 
 /** Takes back the bridges and the rules that name them; and, where no other engine had them before, dockerd's own chains and settings. */
-async function restoreNetwork(state: EngineState): Promise<void> {
+async function restoreNetwork(state: EngineState, before: HostSettings): Promise<void> {
   const bridges = new Set([state.bridge]);
   for (const { rule } of await allRules()) {
     // Bridges of networks that were made through the engine and never removed: known by an address of our pool.
@@ -239,7 +250,7 @@ async function restoreNetwork(state: EngineState): Promise<void> {
   for (const rule of await allRules()) {
     if (rule.rule.startsWith("-A ") && rule.rule.split(" ").some((word) => bridges.has(word))) await deleteRule(rule);
   }
-  if (state.before.hadEngine) return;
+  if (before.hadEngine) return;
   for (const rule of await allRules()) if (/ -j DOCKER\S*$/.test(rule.rule)) await deleteRule(rule);
   const chains = (await allRules()).flatMap((rule) => {
     const chain = /^-N (DOCKER\S*)$/.exec(rule.rule)?.[1];
@@ -248,9 +259,9 @@ async function restoreNetwork(state: EngineState): Promise<void> {
   for (const { program, table, chain } of chains) await iptables(program, table, "-F", chain);
   for (const { program, table, chain } of chains) await iptables(program, table, "-X", chain);
   for (const program of ["iptables", "ip6tables"] as const) {
-    if (!state.before.forwardPolicies.includes(program)) await iptables(program, "filter", "-P", "FORWARD", "ACCEPT");
+    if (!before.forwardPolicies.includes(program)) await iptables(program, "filter", "-P", "FORWARD", "ACCEPT");
   }
-  await writeFile(ipForwardFile, state.before.ipForward);
+  await writeFile(ipForwardFile, before.ipForward);
 }
 
 interface FirewallRule {
@@ -306,6 +317,33 @@ async function removeControlGroups(name: string): Promise<void> {
       okExitCodes: [0, 1],
     });
   }
+}
+
+/** Never through a mount: what is mounted there is not ours to empty. */
+async function removeRunFolder(runFolder: string): Promise<void> {
+  const mounts = (): string[] => mountPoints().filter((path) => path === runFolder || path.startsWith(`${runFolder}/`));
+  if (mounts().includes(ownRootFolder(runFolder)))
+    await runCommand(["umount", ownRootFolder(runFolder)], { timeoutMs: 10_000 });
+  if (mounts().length > 0) {
+    throw new BackendError(
+      "COMMAND_FAILED",
+      `not removing ${runFolder}: something is mounted at ${mounts().join(", ")}`,
+      {
+        advice: "unmount it, then run `down` again",
+      },
+    );
+  }
+  await rm(runFolder, { recursive: true, force: true });
+}
+
+function mountPoints(): string[] {
+  return readFileSync("/proc/self/mountinfo", "utf8")
+    .split("\n")
+    .flatMap((line) => line.split(" ")[4] ?? []);
+}
+
+function ownRootFolder(runFolder: string): string {
+  return join(runFolder, "own-root");
 }
 
 async function readState(runFolder: string): Promise<EngineState | undefined> {
