@@ -1,0 +1,12 @@
+export { deadline, withDeadline } from "./deadline.ts";
+export type { Deadline, OperationDescription } from "./deadline.ts";
+export { runExec } from "./exec-session.ts";
+export type { AbnormalEnd, ExecCall, ExecRequest, ExecTransport } from "./exec-session.ts";
+export { isLeftover, LABELS, labelsFor, parseLabels } from "./labels.ts";
+export type { ObjectLabels } from "./labels.ts";
+export { DEFAULT_MAX_OUTPUT_BYTES, HeadCapture } from "./output.ts";
+export { currentOwner, isOwnerAlive, ownerLabel, parseOwner } from "./owner.ts";
+export type { Owner } from "./owner.ts";
+export { retry } from "./retry.ts";
+export type { RetryOptions } from "./retry.ts";
+export { MAX_TIMER_MS, settlesWithin, sleep } from "./timers.ts";
