@@ -1,3 +1,7 @@
+export { resolveArtifacts } from "./artifacts-declaration.ts";
+export type { KeyProblem } from "./artifacts-declaration.ts";
+export { loadTask, loadTasks } from "./load-task.ts";
+export type { LoadedTasks, LoadOptions } from "./load-task.ts";
 export type { ArtifactLimits, PlanOptions, TrialArtifact, TrialOptions } from "./options.ts";
 export { DEFAULT_ARTIFACT_LIMITS } from "./options.ts";
 export type {

@@ -1,0 +1,215 @@
+import type { Dirent } from "node:fs";
+import { readdir, realpath, stat } from "node:fs/promises";
+import { basename, join, resolve } from "node:path";
+
+import type { KeyProblem } from "./artifacts-declaration.ts";
+import { joinInstructions, stripCanary } from "./instruction.ts";
+import { lineOfKey } from "./key-lines.ts";
+import { isTasksetError, TasksetError, type TasksetProblem } from "./problems.ts";
+import { parseTaskFile } from "./task-file.ts";
+import {
+  FolderProblem,
+  isTaskFile,
+  isTaskFolder,
+  listTaskFolder,
+  readTaskFile,
+  type FolderLimits,
+} from "./task-folder.ts";
+import type { BuildFolder, Task } from "./task.ts";
+
+const MAX_TASK_FILE_BYTES = 1024 ** 2;
+const MAX_INSTRUCTION_BYTES = 10 * 1024 ** 2;
+const FOLDER_LIMITS: FolderLimits = { maxEntries: 20_000, maxBytes: 2 * 1024 ** 3 };
+/** Tasks that are loaded at the same time; more only queue for the disk. */
+const PARALLEL_LOADS = 16;
+
+export interface LoadOptions {
+  /** Further texts for the agent, after the task's instruction. */
+  readonly extraInstructions?: readonly string[] | undefined;
+}
+
+/**
+ * Loads a task's folder and checks everything that does not depend on how it is run. Rejects with a `TasksetError` that has all
+ * problems: `ERR_TASK_NOT_FOUND` if there is no `task.toml`, else `ERR_TASK_INVALID`.
+ */
+export async function loadTask(directory: string, options: LoadOptions = {}): Promise<Task> {
+  const root = await findFolder(directory);
+  const problems: TasksetProblem[] = [];
+  /** Notes what is wrong and goes on, so that all problems are found at once. */
+  const attempt = async <T>(work: Promise<T>): Promise<T | null> => {
+    try {
+      return await work;
+    } catch (error) {
+      if (!(error instanceof FolderProblem)) throw error;
+      problems.push({ file: error.file, key: null, message: error.message, advice: error.advice });
+      return null;
+    }
+  };
+  const missing = (file: string, message: string, advice: string): void => {
+    problems.push({ file, key: null, message, advice });
+  };
+
+  // 1. task.toml
+  const fileBytes = await attempt(readTaskFile(root, "task.toml", MAX_TASK_FILE_BYTES));
+  if (fileBytes === null && problems.length === 0) throw notFound(directory, "has no task.toml");
+  const fileText = fileBytes === null ? null : decode(fileBytes);
+  if (fileBytes !== null && fileText === null) missing("task.toml", "is not UTF-8", "save it as UTF-8");
+  const { file, warnings, lines, ...parsed } = parseTaskFile(fileText ?? "");
+  problems.push(...parsed.problems);
+
+  // 2. What the agent is told
+  const instructionBytes = await attempt(readTaskFile(root, "instruction.md", MAX_INSTRUCTION_BYTES));
+  const instruction = instructionBytes === null ? null : decode(instructionBytes);
+  if (instructionBytes !== null && instruction === null) missing("instruction.md", "is not UTF-8", "save it as UTF-8");
+  if (instructionBytes === null && !problems.some((problem) => problem.file === "instruction.md")) {
+    missing("instruction.md", "is missing", "write what the agent is to do into it");
+  }
+
+  // 3. The folders
+  const environment = await attempt(describeBuildFolder(root, "environment"));
+  const tests = await attempt(describeBuildFolder(root, "tests"));
+  const testFiles = await attempt(listTaskFolder(root, "tests", FOLDER_LIMITS));
+  const solutionFiles = await attempt(listTaskFolder(root, "solution", FOLDER_LIMITS));
+  const isDefined = environment !== null && (environment.hasDockerfile || environment.hasComposeFile);
+  const environmentFiles = isDefined ? null : await attempt(listTaskFolder(root, "environment", FOLDER_LIMITS));
+
+  // 4. What only shows when all is seen together
+  const atKey = ({ key, message, advice }: KeyProblem): TasksetProblem => {
+    const line = lineOfKey(lines, key);
+    return { file: "task.toml", key, ...(line === undefined ? {} : { line }), message, advice };
+  };
+  if (environment?.hasComposeFile === true) {
+    missing(
+      "environment/docker-compose.yaml",
+      "tasks with services beside the main box cannot be run yet",
+      "this version runs one box for the agent",
+    );
+  } else if (file !== null && file.environment.image === null && environment !== null && !environment.hasDockerfile) {
+    const advice = "write environment/Dockerfile, or name an image as docker_image in [environment]";
+    if (environment.exists)
+      missing("environment/Dockerfile", "is missing and no image is declared: the agent has no box", advice);
+    else
+      problems.push(
+        atKey({
+          key: "environment.docker_image",
+          message: "is missing, as is environment/Dockerfile: the agent has no box",
+          advice,
+        }),
+      );
+  }
+
+  if (problems.length > 0 || file === null || instruction === null || environment === null || tests === null) {
+    throw new TasksetError({ code: "ERR_TASK_INVALID", directory: root, problems: withoutRepetition(problems) });
+  }
+  const name = file.name ?? basename(root);
+  return {
+    name,
+    shortName: name.slice(name.indexOf("/") + 1),
+    directory: root,
+    schemaVersion: file.schemaVersion,
+    about: file.about,
+    metadata: file.metadata,
+    source: file.source,
+    instruction: joinInstructions(stripCanary(instruction), options.extraInstructions ?? []),
+    agent: file.agent,
+    environment: file.environment,
+    verifier: file.verifier,
+    solutionEnv: file.solutionEnv,
+    artifacts: file.artifacts.map(({ source, destination, exclude }) => ({ source, destination, exclude })),
+    files: { environment, tests, testFiles, environmentFiles, solutionFiles },
+    warnings,
+    lines,
+  };
+}
+
+export interface LoadedTasks {
+  /** Sorted by folder. */
+  readonly tasks: readonly Task[];
+  /** One error for each folder that has a `task.toml` and is not a valid task. */
+  readonly invalid: readonly TasksetError[];
+}
+
+/**
+ * Harbor's `-p`: a task's folder, or a folder whose direct subfolders are tasks (those without a `task.toml` are passed over). Rejects
+ * with `ERR_TASK_NOT_FOUND` if there is no task at all.
+ */
+export async function loadTasks(path: string, options: LoadOptions = {}): Promise<LoadedTasks> {
+  const root = await findFolder(path);
+  const folders = (await exists(join(root, "task.toml"))) ? [root] : await findTaskFolders(root);
+  if (folders.length === 0) throw notFound(path, "has no task.toml, and none of its folders has one");
+
+  const results: (Task | TasksetError)[] = [];
+  let next = 0;
+  const loadSome = async (): Promise<void> => {
+    for (let index = next++; index < folders.length; index = next++) {
+      results[index] = await loadTask(folders[index] ?? root, options).catch((error: unknown) => {
+        if (isTasksetError(error)) return error;
+        throw error;
+      });
+    }
+  };
+  await Promise.all(Array.from({ length: PARALLEL_LOADS }, loadSome));
+  return {
+    tasks: results.filter((result): result is Task => !(result instanceof TasksetError)),
+    invalid: results.filter((result) => result instanceof TasksetError),
+  };
+}
+
+async function findTaskFolders(root: string): Promise<string[]> {
+  const entries: Dirent[] = await readdir(root, { withFileTypes: true });
+  const folders: string[] = [];
+  for (const entry of entries.sort((a, b) => (a.name < b.name ? -1 : 1))) {
+    const folder = join(root, entry.name);
+    if ((entry.isDirectory() || entry.isSymbolicLink()) && (await exists(join(folder, "task.toml"))))
+      folders.push(folder);
+  }
+  return folders;
+}
+
+async function describeBuildFolder(root: string, name: string): Promise<BuildFolder> {
+  const exists = await isTaskFolder(root, name);
+  return {
+    path: join(root, name),
+    exists,
+    hasDockerfile: exists && (await isTaskFile(root, `${name}/Dockerfile`)),
+    // Harbor knows this name only; docker-compose.yml is an ordinary file.
+    hasComposeFile: exists && (await isTaskFile(root, `${name}/docker-compose.yaml`)),
+  };
+}
+
+async function findFolder(path: string): Promise<string> {
+  try {
+    const root = await realpath(resolve(path));
+    if ((await stat(root)).isDirectory()) return root;
+  } catch (error) {
+    throw notFound(path, `cannot be opened (${(error as NodeJS.ErrnoException).code ?? "unknown error"})`, error);
+  }
+  throw notFound(path, "is not a folder");
+}
+
+async function exists(path: string): Promise<boolean> {
+  try {
+    await stat(path);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+function notFound(directory: string, message: string, cause?: unknown): TasksetError {
+  const problem = { file: ".", key: null, message, advice: "name a task's folder, or a folder of tasks" };
+  return new TasksetError({ code: "ERR_TASK_NOT_FOUND", directory, problems: [problem], cause });
+}
+
+function decode(bytes: Uint8Array): string | null {
+  try {
+    return new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+  } catch {
+    return null;
+  }
+}
+
+/** The same folder is looked at for several reasons. */
+function withoutRepetition(problems: readonly TasksetProblem[]): readonly TasksetProblem[] {
+  return [...new Map(problems.map((problem) => [JSON.stringify(problem), problem])).values()];
+}

@@ -1,0 +1,621 @@
+import {
+  isAbsolutePath,
+  isEnvironmentName,
+  parseAllowlistEntry,
+  parseNetworkPolicy,
+  type NetworkPolicy,
+} from "@breakwater/runtime-api";
+import { parse, TomlDate, TomlError } from "smol-toml";
+import { z } from "zod";
+
+import { parseArtifactEntries, type DeclaredArtifact, type KeyProblem } from "./artifacts-declaration.ts";
+import { findKeyLines, formatKey, lineOfKey } from "./key-lines.ts";
+import type { TasksetProblem } from "./problems.ts";
+import { closest } from "./suggest.ts";
+import type { CollectHook, TaskAbout, TaskAgent, TaskEnvironment, TaskHealthcheck, TaskVerifier } from "./task.ts";
+
+/** What `task.toml` says, in our words and units. Harbor's seconds, MB and snake_case end in this file. */
+export interface TaskFile {
+  readonly schemaVersion: string;
+  /** `[task].name`. */
+  readonly name: string | null;
+  readonly about: TaskAbout | null;
+  readonly metadata: Readonly<Record<string, unknown>>;
+  readonly source: string | null;
+  readonly agent: TaskAgent;
+  readonly environment: TaskEnvironment;
+  readonly verifier: TaskVerifier;
+  readonly solutionEnv: Readonly<Record<string, string>>;
+  readonly artifacts: readonly DeclaredArtifact[];
+}
+
+export interface TaskFileResult {
+  /** `null` if there are problems. */
+  readonly file: TaskFile | null;
+  readonly problems: readonly TasksetProblem[];
+  readonly warnings: readonly TasksetProblem[];
+  readonly lines: Readonly<Record<string, number>>;
+}
+
+const FILE = "task.toml";
+/** Timers of the platform cannot be longer; 24 days. */
+const MAX_TIMEOUT_MS = 2 ** 31 - 1;
+/** Harbor's defaults, in seconds. */
+const DEFAULT_BUILD_TIMEOUT = 600;
+const DEFAULT_VERIFIER_TIMEOUT = 600;
+const DEFAULT_HOOK_TIMEOUT = 60;
+
+/** Reads the text of a `task.toml`: every mistake at once, each with its key and line. */
+export function parseTaskFile(text: string): TaskFileResult {
+  let raw: Readonly<Record<string, unknown>>;
+  try {
+    raw = toPlain(parse(text)) as Readonly<Record<string, unknown>>;
+  } catch (error) {
+    if (!(error instanceof TomlError)) throw error;
+    const [summary = "it cannot be parsed"] = error.message.replace(/^Invalid TOML document: /, "").split("\n");
+    const problem = {
+      file: FILE,
+      key: null,
+      line: error.line,
+      message: `is not TOML: ${summary}`,
+      advice: `look at column ${error.column}`,
+    };
+    return { file: null, problems: [problem], warnings: [], lines: {} };
+  }
+
+  const lines = findKeyLines(text);
+  const place = ({ key, message, advice }: KeyProblem): TasksetProblem => {
+    const line = lineOfKey(lines, key);
+    return { file: FILE, key: key === "" ? null : key, ...(line === undefined ? {} : { line }), message, advice };
+  };
+
+  const warnings: KeyProblem[] = [];
+  const problems: KeyProblem[] = refuseUnsupported(raw);
+  let parsed = rootTable.safeParse(raw);
+  const unknown = (parsed.error?.issues ?? []).filter((issue) => issue.code === "unrecognized_keys");
+  for (const issue of unknown) {
+    for (const key of issue.keys) {
+      warnings.push(warnUnknownKey(issue.path, key));
+      removeKey(raw, [...issue.path, key]);
+    }
+  }
+  // Unknown keys are only a doubt: what is left must stand by itself.
+  if (unknown.length > 0) parsed = rootTable.safeParse(raw);
+  problems.push(...(parsed.error?.issues ?? []).map((issue) => explainIssue(issue, raw)));
+  warnings.push(...warnLegacy(raw));
+
+  const declared = parseArtifactEntries(Array.isArray(raw["artifacts"]) ? raw["artifacts"] : [], "artifacts");
+  problems.push(...declared.problems);
+  warnings.push(...declared.warnings);
+
+  const inOrder = (list: readonly KeyProblem[]): TasksetProblem[] =>
+    list.map((problem) => place(problem)).sort((a, b) => (a.line ?? 0) - (b.line ?? 0));
+  const file = parsed.success && problems.length === 0 ? { ...parsed.data, artifacts: declared.entries } : null;
+  return { file, problems: inOrder(problems), warnings: inOrder(warnings), lines };
+}
+
+// ---------------------------------------------------------------------------------------------------------------------------
+// Values. Harbor reads leniently: "60" is a number, 1 is true. Enumerations are exact, but for `os`.
+
+/** For `params` of an issue: what to do about it. */
+function advise(
+  message: string,
+  advice: string,
+): { readonly message: string; readonly params: { readonly advice: string } } {
+  return { message, params: { advice } };
+}
+
+const toNumber = (value: unknown): unknown =>
+  typeof value === "string" && /^\s*[+-]?\d[\d_]*(?:\.\d+)?(?:e[+-]?\d+)?\s*$/i.test(value)
+    ? Number(value.replaceAll("_", ""))
+    : value;
+
+const number = z.preprocess(toNumber, z.number());
+const wholeFrom = (least: number): z.ZodType<number> =>
+  z.preprocess(toNumber, z.number().int().min(least)) as z.ZodType<number>;
+
+/** Seconds to milliseconds, fractions kept. */
+const durationFrom0 = number
+  .refine((seconds) => seconds >= 0, advise("is below 0", "write a number of seconds"))
+  .transform((seconds) => Math.min(Math.ceil(seconds * 1000), MAX_TIMEOUT_MS));
+const duration = number
+  .refine((seconds) => seconds > 0, advise("is not above 0", "write a number of seconds above 0"))
+  .transform((seconds) => Math.min(Math.ceil(seconds * 1000), MAX_TIMEOUT_MS));
+
+const TRUE = ["true", "t", "yes", "y", "on", "1"];
+const FALSE = ["false", "f", "no", "n", "off", "0"];
+const flag = z.preprocess((value) => {
+  if (typeof value !== "string" && typeof value !== "number") return value;
+  const word = String(value).toLowerCase();
+  return TRUE.includes(word) ? true : FALSE.includes(word) ? false : value;
+}, z.boolean());
+
+const text = z.string().refine((value) => !value.includes("\0"), advise("has a NUL character", "leave it out"));
+const filled = text.refine((value) => value.trim() !== "", advise("is empty", "write a text or leave the key out"));
+
+const user = z
+  .preprocess((value) => (Number.isSafeInteger(value) && Number(value) >= 0 ? String(value) : value), z.string())
+  .refine(
+    (value) => /^[^\s:\p{Cc}]+(?::[^\s:\p{Cc}]+)?$/u.test(value),
+    advise("names no user", 'write a name, an id, or "user:group"'),
+  );
+
+const env = z.record(z.string(), text).superRefine((table, ctx) => {
+  for (const name of Object.keys(table)) {
+    if (!isEnvironmentName(name))
+      ctx.addIssue({
+        code: "custom",
+        path: [name],
+        ...advise("is no name of an environment variable", "leave out = and NUL"),
+      });
+  }
+});
+
+const hosts = z.array(text).superRefine((entries, ctx) => {
+  for (const [index, entry] of entries.entries()) {
+    try {
+      parseAllowlistEntry(entry);
+    } catch (error) {
+      const message = (error as Error).message.replace(/^allowlist entry /, "");
+      ctx.addIssue({
+        code: "custom",
+        path: [index],
+        ...advise(message, 'write bare host names, "*.example.com", addresses or networks'),
+      });
+    }
+  }
+});
+const networkMode = z.enum(["public", "no-network", "allowlist"]);
+
+// ---------------------------------------------------------------------------------------------------------------------------
+// Tables, in the order of Harbor's reference. Every one has its list of known keys through its schema.
+
+const healthcheckTable = z
+  .strictObject({
+    command: filled,
+    interval_sec: durationFrom0.default(5000),
+    timeout_sec: durationFrom0.default(30_000),
+    start_period_sec: durationFrom0.default(0),
+    start_interval_sec: durationFrom0.default(5000),
+    retries: wholeFrom(0).default(3),
+  })
+  .transform((table): TaskHealthcheck => ({
+    command: table.command,
+    intervalMs: table.interval_sec,
+    timeoutMs: table.timeout_sec === 0 ? null : table.timeout_sec,
+    startPeriodMs: table.start_period_sec,
+    startIntervalMs: table.start_interval_sec,
+    retries: Math.max(1, table.retries),
+  }));
+
+/** `[environment]` and `[verifier.environment]`. */
+const environmentKeys = z.strictObject({
+  build_timeout_sec: duration.default(DEFAULT_BUILD_TIMEOUT * 1000),
+  docker_image: text.optional(),
+  os: z
+    .preprocess((value) => (typeof value === "string" ? value.toLowerCase() : value), z.enum(["linux", "windows"]))
+    .optional(),
+  cpus: number
+    .refine((value) => value > 0, advise("is not above 0", "write a number of cores, fractions allowed"))
+    .optional(),
+  memory_mb: wholeFrom(1).optional(),
+  storage_mb: wholeFrom(1).optional(),
+  gpus: wholeFrom(0).optional(),
+  gpu_types: z.array(filled).optional(),
+  tpu: z.unknown().optional(),
+  mcp_servers: z.unknown().optional(),
+  env: env.default({}),
+  skills_dir: filled.optional(),
+  healthcheck: healthcheckTable.optional(),
+  workdir: text
+    .refine(isAbsolutePath, advise("is no absolute path", 'write a path from the root, without ".."'))
+    .optional(),
+  network_mode: networkMode.optional(),
+  allowed_hosts: hosts.optional(),
+  allow_internet: flag.optional(),
+  memory: z.unknown().optional(),
+  storage: z.unknown().optional(),
+});
+
+const environmentTable = environmentKeys.transform((table, ctx): TaskEnvironment => {
+  const refuse = (key: string, message: string, advice: string): void => {
+    ctx.addIssue({ code: "custom", path: [key], ...advise(message, advice) });
+  };
+  const size = (legacy: "memory" | "storage", key: "memory_mb" | "storage_mb"): number | null => {
+    const written = table[key] ?? null;
+    const old = table[legacy];
+    if (typeof old !== "string") return written; // Harbor drops it with a warning, and so do we
+    const megabytes = parseLegacySize(old);
+    if (megabytes === null)
+      refuse(legacy, `${JSON.stringify(old)} is no size`, `write ${key} = <number of MB>, or a number with G, M or K`);
+    else if (written !== null && written !== megabytes)
+      refuse(legacy, `says ${megabytes} MB, ${key} says ${written}`, `leave ${legacy} out`);
+    return megabytes ?? written;
+  };
+
+  let network: NetworkPolicy = { mode: "public" };
+  const listed = table.allowed_hosts ?? [];
+  if (table.network_mode === undefined && listed.length > 0) {
+    refuse("allowed_hosts", 'needs network_mode = "allowlist"', 'add network_mode = "allowlist"');
+  } else if (table.network_mode === "allowlist") {
+    network = parseNetworkPolicy({ mode: "allowlist", hosts: listed });
+  } else if (listed.length > 0) {
+    refuse(
+      "allowed_hosts",
+      `does not go with network_mode = "${table.network_mode}"`,
+      'use "allowlist", or leave the hosts out',
+    );
+  } else if (table.network_mode !== undefined) {
+    network = { mode: table.network_mode };
+  } else if (table.allow_internet === false) {
+    network = { mode: "no-network" };
+  }
+
+  const image = table.docker_image?.trim() ?? "";
+  if (/\s/.test(image)) refuse("docker_image", "has blanks in it", "write one image reference");
+  return {
+    buildTimeoutMs: table.build_timeout_sec,
+    image: image === "" ? null : image,
+    operatingSystem: table.os ?? "linux",
+    operatingSystemWritten: table.os !== undefined,
+    cpus: table.cpus ?? null,
+    memoryMb: size("memory", "memory_mb"),
+    storageMb: size("storage", "storage_mb"),
+    gpus: table.gpus ?? null,
+    gpuTypes: table.gpu_types ?? [],
+    env: table.env,
+    skillsDirectory: table.skills_dir ?? null,
+    healthcheck: table.healthcheck ?? null,
+    workdir: table.workdir ?? null,
+    network,
+  };
+});
+
+/** `"1.5G"` is 1536: binary multiples of K, M and G, either case; parts of a MB are cut off. `null` if it is no size or less than 1 MB. */
+function parseLegacySize(size: string): number | null {
+  const match = /^\s*(\d+(?:\.\d+)?)\s*([kmg])\s*$/i.exec(size);
+  if (match === null) return null;
+  const [, amount = "", unit = ""] = match;
+  const megabytes = Math.trunc(Number(amount) * { k: 1 / 1024, m: 1, g: 1024 }[unit.toLowerCase() as "k" | "m" | "g"]);
+  return Number.isSafeInteger(megabytes) && megabytes >= 1 ? megabytes : null;
+}
+
+/** The policy of a phase, written in `[agent]` or `[verifier]`; `null` if there is none. */
+function phasePolicy(
+  table: {
+    readonly network_mode?: NetworkPolicy["mode"] | undefined;
+    readonly allowed_hosts?: readonly string[] | undefined;
+  },
+  ctx: z.core.$RefinementCtx,
+): NetworkPolicy | null {
+  const refuse = (message: string, advice: string): null => {
+    ctx.addIssue({ code: "custom", path: ["allowed_hosts"], ...advise(message, advice) });
+    return null;
+  };
+  if (table.network_mode === undefined) {
+    return table.allowed_hosts === undefined ? null : refuse("needs network_mode", 'add network_mode = "allowlist"');
+  }
+  if (table.network_mode === "allowlist")
+    return parseNetworkPolicy({ mode: "allowlist", hosts: table.allowed_hosts ?? [] });
+  if ((table.allowed_hosts ?? []).length > 0) {
+    return refuse(`does not go with network_mode = "${table.network_mode}"`, 'use "allowlist", or leave the hosts out');
+  }
+  return { mode: table.network_mode };
+}
+
+const agentKeys = z.strictObject({
+  timeout_sec: duration.optional(),
+  user: user.optional(),
+  network_mode: networkMode.optional(),
+  allowed_hosts: hosts.optional(),
+});
+const agentTable = agentKeys.transform((table, ctx): TaskAgent => ({
+  timeoutMs: table.timeout_sec ?? null,
+  user: table.user ?? null,
+  network: phasePolicy(table, ctx),
+}));
+
+const collectTable = z
+  .strictObject({
+    command: filled,
+    service: filled.optional(),
+    timeout_sec: duration.default(DEFAULT_HOOK_TIMEOUT * 1000),
+    user: user.optional(),
+  })
+  .transform((table, ctx): CollectHook => {
+    if (table.service !== undefined && table.service.trim() !== "main") {
+      ctx.addIssue({
+        code: "custom",
+        path: ["service"],
+        ...advise(
+          `hooks in another service (${JSON.stringify(table.service)}) cannot be run yet`,
+          "services beside the main box are not supported yet",
+        ),
+      });
+    }
+    return { command: table.command, timeoutMs: table.timeout_sec, user: table.user ?? null };
+  });
+
+const verifierKeys = z.strictObject({
+  timeout_sec: duration.default(DEFAULT_VERIFIER_TIMEOUT * 1000),
+  env: env.default({}),
+  user: user.optional(),
+  environment_mode: z.enum(["shared", "separate"]).optional(),
+  environment: environmentTable.optional(),
+  collect: z.array(collectTable).max(100).default([]),
+  network_mode: networkMode.optional(),
+  allowed_hosts: hosts.optional(),
+});
+const verifierTable = verifierKeys.transform((table, ctx): TaskVerifier => {
+  if (table.environment_mode === "shared" && table.environment !== undefined) {
+    ctx.addIssue({
+      code: "custom",
+      path: ["environment_mode"],
+      ...advise(
+        '"shared" does not go with [verifier.environment]',
+        'write "separate", or leave [verifier.environment] out',
+      ),
+    });
+  }
+  return {
+    timeoutMs: table.timeout_sec,
+    env: table.env,
+    user: table.user ?? null,
+    mode: table.environment_mode ?? null,
+    environment: table.environment ?? null,
+    collect: table.collect,
+    network: phasePolicy(table, ctx),
+  };
+});
+
+const authorTable = z.strictObject({ name: text, email: text.optional() });
+const TASK_NAME_HALF = /^[A-Za-z0-9_-][A-Za-z0-9._-]*$/;
+const taskTable = z.strictObject({
+  name: text.refine(
+    (name) => {
+      const halves = name.split("/");
+      return halves.length === 2 && halves.every((half) => TASK_NAME_HALF.test(half)) && !name.includes("..");
+    },
+    advise("is no task name", 'write "organisation/name" with letters, digits, "-", "_" and "."'),
+  ),
+  version: filled.optional(),
+  description: text.default(""),
+  authors: z.array(authorTable).default([]),
+  keywords: z.array(text).default([]),
+});
+
+const rootTable = z
+  .strictObject({
+    schema_version: text.optional(),
+    version: text.optional(),
+    task: taskTable.optional(),
+    metadata: z.record(z.string(), z.unknown()).default({}),
+    source: text.optional(),
+    artifacts: z.array(z.unknown()).default([]),
+    agent: agentTable.prefault({}),
+    verifier: verifierTable.prefault({}),
+    environment: environmentTable.prefault({}),
+    solution: z.strictObject({ env: env.default({}) }).prefault({}),
+    steps: z.unknown().optional(),
+    multi_step_reward_strategy: z.enum(["mean", "final"]).optional(),
+  })
+  .transform((table): Omit<TaskFile, "artifacts"> => ({
+    schemaVersion: table.schema_version ?? table.version ?? "1.4",
+    name: table.task?.name ?? null,
+    about:
+      table.task === undefined
+        ? null
+        : {
+            description: table.task.description,
+            version: table.task.version ?? null,
+            authors: table.task.authors.map((author) => ({ name: author.name, email: author.email ?? null })),
+            keywords: table.task.keywords,
+          },
+    metadata: table.metadata,
+    source: table.source ?? null,
+    agent: table.agent,
+    environment: table.environment,
+    verifier: table.verifier,
+    solutionEnv: table.solution.env,
+  }));
+
+/** The known keys of a table, by its last name. */
+const KNOWN_KEYS: Readonly<Record<string, readonly string[]>> = {
+  "": Object.keys(rootTable.in.shape),
+  task: Object.keys(taskTable.shape),
+  authors: Object.keys(authorTable.shape),
+  agent: Object.keys(agentKeys.shape),
+  verifier: Object.keys(verifierKeys.shape),
+  environment: Object.keys(environmentKeys.shape),
+  healthcheck: Object.keys(healthcheckTable.in.shape),
+  collect: Object.keys(collectTable.in.shape),
+  solution: ["env"],
+};
+
+// ---------------------------------------------------------------------------------------------------------------------------
+// What the schema cannot say.
+
+/** Parts of the format that are not supported yet: refused by name, never ignored. */
+function refuseUnsupported(raw: Readonly<Record<string, unknown>>): KeyProblem[] {
+  const problems: KeyProblem[] = [];
+  const refuse = (key: string, what: string): void => {
+    problems.push({
+      key,
+      message: `${what} cannot be run yet`,
+      advice: "this version runs single-step tasks with one Linux box for the agent and one for the verifier",
+    });
+  };
+  const steps = raw["steps"];
+  if (steps !== undefined && !(Array.isArray(steps) && steps.length === 0))
+    refuse("steps", "multi-step tasks ([[steps]])");
+  for (const [key, table] of environmentTables(raw)) {
+    if (typeof table["os"] === "string" && table["os"].toLowerCase() === "windows")
+      refuse(`${key}.os`, "Windows boxes");
+    if (table["tpu"] !== undefined) refuse(`${key}.tpu`, "tasks that need a TPU");
+    const servers = table["mcp_servers"];
+    if (servers !== undefined && !(Array.isArray(servers) && servers.length === 0))
+      refuse(`${key}.mcp_servers`, "tasks with MCP servers");
+  }
+  return problems;
+}
+
+function warnLegacy(raw: Readonly<Record<string, unknown>>): KeyProblem[] {
+  const warnings: KeyProblem[] = [];
+  for (const [key, table] of environmentTables(raw)) {
+    if (table["allow_internet"] !== undefined) {
+      warnings.push({
+        key: `${key}.allow_internet`,
+        message: "is an old name",
+        advice: 'write network_mode = "public" or "no-network"',
+      });
+    }
+    for (const legacy of ["memory", "storage"] as const) {
+      if (table[legacy] === undefined) continue;
+      const advice = `write ${legacy}_mb = <number of MB>`;
+      const message = typeof table[legacy] === "string" ? "is an old name" : "is not a text and is ignored";
+      warnings.push({ key: `${key}.${legacy}`, message, advice });
+    }
+    const gpus = table["gpus"];
+    if (table["gpu_types"] !== undefined && (gpus === undefined || gpus === 0)) {
+      warnings.push({
+        key: `${key}.gpu_types`,
+        message: "has no effect without gpus",
+        advice: "ask for gpus, or leave it out",
+      });
+    }
+  }
+  const verifierEnvironment = environmentTables(raw).find(([key]) => key === "verifier.environment")?.[1];
+  if (verifierEnvironment?.["skills_dir"] !== undefined) {
+    warnings.push({
+      key: "verifier.environment.skills_dir",
+      message: "has no effect: a verifier has no skills",
+      advice: "leave it out",
+    });
+  }
+  return warnings;
+}
+
+function environmentTables(
+  raw: Readonly<Record<string, unknown>>,
+): (readonly [string, Readonly<Record<string, unknown>>])[] {
+  const verifier = isTable(raw["verifier"]) ? raw["verifier"] : {};
+  const found: (readonly [string, Readonly<Record<string, unknown>>])[] = [];
+  if (isTable(raw["environment"])) found.push(["environment", raw["environment"]]);
+  if (isTable(verifier["environment"])) found.push(["verifier.environment", verifier["environment"]]);
+  return found;
+}
+
+function warnUnknownKey(path: readonly PropertyKey[], key: string): KeyProblem {
+  const table = String(path.filter((part) => typeof part !== "number").at(-1) ?? "");
+  const known = KNOWN_KEYS[table] ?? [];
+  const meant = closest(key, known);
+  const home = Object.entries(KNOWN_KEYS).find(([name, keys]) => name !== table && keys.includes(key))?.[0];
+  let advice = `known keys here: ${known.join(", ")}`;
+  if (meant !== undefined) advice = `did you mean ${meant}?`;
+  else if (home !== undefined)
+    advice =
+      home === ""
+        ? "did you mean the key of that name outside of every table?"
+        : `did you mean the key of that name in [${home}]?`;
+  return { key: formatKey([...path, key]), message: "is not a known key and is ignored", advice };
+}
+
+/** One issue of the schema in words, with what to do. */
+function explainIssue(issue: z.core.$ZodIssue, raw: unknown): KeyProblem {
+  const key = formatKey(issue.path);
+  const value = valueAt(raw, issue.path);
+  const shown = value === undefined ? "nothing" : show(value);
+  switch (issue.code) {
+    case "custom":
+      return { key, message: issue.message, advice: String(issue.params?.["advice"] ?? "see docs/tasks.md") };
+    case "invalid_type": {
+      const expected = WORDS[issue.expected] ?? issue.expected;
+      if (value === undefined) return { key, message: "is missing", advice: `write ${expected}` };
+      const quote = issue.expected === "string" && (typeof value === "number" || typeof value === "boolean");
+      return {
+        key,
+        message: `expected ${expected}, got ${shown}`,
+        advice: quote ? `write it as text: "${String(value)}"` : `write ${expected}`,
+      };
+    }
+    case "invalid_value": {
+      const allowed = issue.values.map((one) => JSON.stringify(one)).join(", ");
+      const meant =
+        typeof value === "string"
+          ? closest(
+              value,
+              issue.values.filter((one) => typeof one === "string"),
+            )
+          : undefined;
+      return {
+        key,
+        message: `${shown} is not one of ${allowed}`,
+        advice: meant === undefined ? `write one of ${allowed}` : `did you mean ${JSON.stringify(meant)}?`,
+      };
+    }
+    case "too_small":
+      return {
+        key,
+        message: `${shown} is less than ${String(issue.minimum)}`,
+        advice: `write ${String(issue.minimum)} or more`,
+      };
+    case "too_big":
+      return {
+        key,
+        message: `is more than ${String(issue.maximum)}`,
+        advice: `write ${String(issue.maximum)} or fewer`,
+      };
+    case "invalid_element":
+    case "invalid_format":
+    case "invalid_key":
+    case "invalid_union":
+    case "not_multiple_of":
+    case "unrecognized_keys":
+      return { key, message: `${shown}: ${issue.message}`, advice: "see docs/tasks.md for this key" };
+  }
+}
+
+const WORDS: Readonly<Record<string, string>> = {
+  string: "a text",
+  number: "a number",
+  int: "a whole number",
+  boolean: "true or false",
+  array: "a list",
+  object: "a table",
+  record: "a table",
+};
+
+function show(value: unknown): string {
+  if (Array.isArray(value)) return "a list";
+  if (isTable(value)) return "a table";
+  return (JSON.stringify(value) ?? String(value)).slice(0, 80);
+}
+
+function isTable(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+function valueAt(root: unknown, path: readonly PropertyKey[]): unknown {
+  let value = root;
+  for (const part of path) {
+    if (typeof value !== "object" || value === null || !Object.hasOwn(value, part)) return undefined;
+    value = (value as Readonly<Record<PropertyKey, unknown>>)[part];
+  }
+  return value;
+}
+
+function removeKey(root: unknown, path: readonly PropertyKey[]): void {
+  const table = valueAt(root, path.slice(0, -1));
+  const key = path.at(-1);
+  if (typeof table === "object" && table !== null && key !== undefined) Reflect.deleteProperty(table, key);
+}
+
+/** JSON values only: dates become texts. */
+function toPlain(value: unknown): unknown {
+  if (value instanceof TomlDate) return value.toISOString();
+  if (Array.isArray(value)) return value.map(toPlain);
+  if (typeof value === "object" && value !== null) {
+    return Object.fromEntries(Object.entries(value).map(([key, inner]) => [key, toPlain(inner)]));
+  }
+  return typeof value === "number" && !Number.isFinite(value) ? String(value) : value;
+}
