@@ -29,6 +29,12 @@ export type {
   UploadEntry,
   UploadOptions,
 } from "./runtime.ts";
-export { DEFAULT_LIFETIME_MS, DEFAULT_PIDS_LIMIT, isAbsolutePath, isEnvironmentName, parseRuntimeSpec } from "./spec.ts";
+export {
+  DEFAULT_LIFETIME_MS,
+  DEFAULT_PIDS_LIMIT,
+  isAbsolutePath,
+  isEnvironmentName,
+  parseRuntimeSpec,
+} from "./spec.ts";
 export type { RuntimeSpec, RuntimeSpecInput, ServiceHealthcheck, ServiceSpec } from "./spec.ts";
 export { provisionRuntime, withRuntime } from "./with-runtime.ts";

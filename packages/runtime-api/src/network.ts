@@ -49,7 +49,8 @@ export function parseAllowlistEntry(entry: string): { readonly host: string; rea
   if (name.includes("*")) refuse('has a wildcard that is not the whole first label ("*.example.com")');
   if (parseIp(name) !== undefined) refuse("has a wildcard before an address");
   if (name.length > 253) refuse("is longer than 253 characters");
-  for (const label of name.split(".")) if (!LABEL.test(label)) refuse(`has the label ${JSON.stringify(label)}, which no host name has`);
+  for (const label of name.split("."))
+    if (!LABEL.test(label)) refuse(`has the label ${JSON.stringify(label)}, which no host name has`);
   if (/^\d+$/.test(name.split(".").at(-1) ?? "")) refuse("ends in a number and is not an IPv4 address");
   return { host, kind: wildcard ? "wildcard" : "name" };
 }
@@ -112,7 +113,9 @@ export function parseNetworkPolicy(policy: NetworkPolicy): NetworkPolicy {
         : Object.freeze({ mode: "allowlist", hosts: Object.freeze(hosts) });
     }
     default:
-      throw new TypeError(`unknown network mode ${JSON.stringify((policy as { mode: unknown }).mode)}; use "public", "no-network" or "allowlist"`);
+      throw new TypeError(
+        `unknown network mode ${JSON.stringify((policy as { mode: unknown }).mode)}; use "public", "no-network" or "allowlist"`,
+      );
   }
 }
 

@@ -14,7 +14,12 @@ export function refusals(spec: RuntimeSpec, capabilities: RuntimeCapabilities): 
   };
 
   if (!capabilities.operatingSystems.includes(spec.operatingSystem)) {
-    refuse("operatingSystem", "REFUSED_OPERATING_SYSTEM", `${spec.operatingSystem} boxes cannot be had here`, "use a driver that has them");
+    refuse(
+      "operatingSystem",
+      "REFUSED_OPERATING_SYSTEM",
+      `${spec.operatingSystem} boxes cannot be had here`,
+      "use a driver that has them",
+    );
   }
 
   const policies = [
@@ -66,29 +71,69 @@ export function refusals(spec: RuntimeSpec, capabilities: RuntimeCapabilities): 
 
   if (spec.cpus !== null) {
     if (!capabilities.limits.includes("cpus")) {
-      refuse("cpus", "REFUSED_CPUS", "a limit on cores is not enforced here", "leave the limit out or use a driver that enforces it");
+      refuse(
+        "cpus",
+        "REFUSED_CPUS",
+        "a limit on cores is not enforced here",
+        "leave the limit out or use a driver that enforces it",
+      );
     } else if (capabilities.maxCpus !== null && spec.cpus > capabilities.maxCpus) {
-      refuse("cpus", "REFUSED_CPUS", `${spec.cpus} cores were asked for, the backend has ${capabilities.maxCpus}`, "override the number of cores (--override-cpus)");
+      refuse(
+        "cpus",
+        "REFUSED_CPUS",
+        `${spec.cpus} cores were asked for, the backend has ${capabilities.maxCpus}`,
+        "override the number of cores (--override-cpus)",
+      );
     }
   }
   if (spec.memoryMb !== null) {
     if (!capabilities.limits.includes("memory")) {
-      refuse("memoryMb", "REFUSED_MEMORY", "a limit on memory is not enforced here", "leave the limit out or use a driver that enforces it");
+      refuse(
+        "memoryMb",
+        "REFUSED_MEMORY",
+        "a limit on memory is not enforced here",
+        "leave the limit out or use a driver that enforces it",
+      );
     } else if (capabilities.maxMemoryMb !== null && spec.memoryMb > capabilities.maxMemoryMb) {
-      refuse("memoryMb", "REFUSED_MEMORY", `${spec.memoryMb} MiB were asked for, the backend has ${capabilities.maxMemoryMb}`, "override the memory (--override-memory-mb)");
+      refuse(
+        "memoryMb",
+        "REFUSED_MEMORY",
+        `${spec.memoryMb} MiB were asked for, the backend has ${capabilities.maxMemoryMb}`,
+        "override the memory (--override-memory-mb)",
+      );
     }
   }
   if (spec.gpus > capabilities.gpus) {
-    refuse("gpus", "REFUSED_GPUS", `${spec.gpus} GPUs were asked for, the backend gives ${capabilities.gpus}`, "use a backend that has them");
+    refuse(
+      "gpus",
+      "REFUSED_GPUS",
+      `${spec.gpus} GPUs were asked for, the backend gives ${capabilities.gpus}`,
+      "use a backend that has them",
+    );
   }
   if (spec.services.length > 0 && capabilities.services === "none") {
-    refuse("services", "REFUSED_SERVICES", "services beside the main box cannot be had here", "use a driver with services");
+    refuse(
+      "services",
+      "REFUSED_SERVICES",
+      "services beside the main box cannot be had here",
+      "use a driver with services",
+    );
   }
   if (spec.user !== null && capabilities.users === "image") {
-    refuse("user", "REFUSED_USER", `programs cannot be run as "${spec.user}" here, only as the image's user`, "set the user in the image");
+    refuse(
+      "user",
+      "REFUSED_USER",
+      `programs cannot be run as "${spec.user}" here, only as the image's user`,
+      "set the user in the image",
+    );
   }
   if (capabilities.maxLifetimeMs !== null && spec.lifetimeMs > capabilities.maxLifetimeMs) {
-    refuse("lifetimeMs", "REFUSED_LIFETIME", `a lifetime of ${spec.lifetimeMs} ms was asked for, the backend gives at most ${capabilities.maxLifetimeMs}`, "ask for a shorter one");
+    refuse(
+      "lifetimeMs",
+      "REFUSED_LIFETIME",
+      `a lifetime of ${spec.lifetimeMs} ms was asked for, the backend gives at most ${capabilities.maxLifetimeMs}`,
+      "ask for a shorter one",
+    );
   }
   return found;
 }

@@ -122,7 +122,11 @@ export interface Runtime extends AsyncDisposable {
    * The entries, or the members of a plain tar stream, become contents of `directory` (absolute, made when missing). Nothing is
    * written through a link, neither on the way to `directory` (`ERR_PATH_LINK`) nor below it (the link is replaced). Verified.
    */
-  upload(files: readonly UploadEntry[] | AsyncIterable<Uint8Array>, directory: string, options?: UploadOptions): Promise<void>;
+  upload(
+    files: readonly UploadEntry[] | AsyncIterable<Uint8Array>,
+    directory: string,
+    options?: UploadOptions,
+  ): Promise<void>;
 
   /**
    * A plain tar stream of the paths (absolute) with all below them; member names are the paths without the leading `/`. Links are not
@@ -132,7 +136,11 @@ export interface Runtime extends AsyncDisposable {
   download(paths: readonly string[], limits: DownloadLimits, options?: OperationOptions): AsyncIterable<Uint8Array>;
 
   /** A regular file of at most `maxBytes`; `null` if there is none. Longer is `ERR_LIMIT`; a directory, FIFO, device or link is `ERR_PATH_KIND` or `ERR_PATH_LINK`. */
-  readBounded(path: string, limits: { readonly maxBytes: number }, options?: OperationOptions): Promise<Uint8Array | null>;
+  readBounded(
+    path: string,
+    limits: { readonly maxBytes: number },
+    options?: OperationOptions,
+  ): Promise<Uint8Array | null>;
 
   /** To a policy that the spec announced; another one is a `TypeError`. When it returns the policy holds; when it rejects the box is `unfit`. */
   setNetwork(policy: NetworkPolicy, options?: OperationOptions): Promise<void>;
@@ -158,6 +166,10 @@ export interface RuntimeService {
   readonly name: string;
   exec(argv: readonly string[], options?: ExecOptions): Promise<ExecResult>;
   download(paths: readonly string[], limits: DownloadLimits, options?: OperationOptions): AsyncIterable<Uint8Array>;
-  readBounded(path: string, limits: { readonly maxBytes: number }, options?: OperationOptions): Promise<Uint8Array | null>;
+  readBounded(
+    path: string,
+    limits: { readonly maxBytes: number },
+    options?: OperationOptions,
+  ): Promise<Uint8Array | null>;
   stopConfirmed(options?: OperationOptions): Promise<Proof>;
 }

@@ -20,7 +20,9 @@ export interface RuntimeSpecInput {
   readonly pidsLimit?: number | undefined;
   readonly gpus?: number | undefined;
   /** Default is `public` with no later policies. */
-  readonly network?: { readonly initial: NetworkPolicy; readonly later?: readonly NetworkPolicy[] | undefined } | undefined;
+  readonly network?:
+    | { readonly initial: NetworkPolicy; readonly later?: readonly NetworkPolicy[] | undefined }
+    | undefined;
   readonly services?: readonly ServiceSpec[] | undefined;
   /** The box ends by itself after this time, also when nobody is left to ask for it. Default is 6 hours. */
   readonly lifetimeMs?: number | undefined;
@@ -62,7 +64,9 @@ export interface ServiceSpec {
   readonly healthcheck?: ServiceHealthcheck | undefined;
   readonly dependsOn?: Readonly<Record<string, "started" | "healthy" | "completed">> | undefined;
   readonly networks?: readonly string[] | undefined;
-  readonly volumes?: readonly { readonly volume: string; readonly path: string; readonly readOnly: boolean }[] | undefined;
+  readonly volumes?:
+    | readonly { readonly volume: string; readonly path: string; readonly readOnly: boolean }[]
+    | undefined;
 }
 
 export interface ServiceHealthcheck {
@@ -98,14 +102,18 @@ export function parseRuntimeSpec(input: RuntimeSpecInput): RuntimeSpec {
     check(typeof value === "string" && !value.includes("\0"), `env.${name}: expected text without NUL`);
   }
   if (input.workdir !== undefined) check(isAbsolutePath(input.workdir), "workdir: expected an absolute path");
-  if (input.user !== undefined) check(/^[^\s:]+(?::[^\s:]+)?$/.test(input.user), 'user: expected a name, an id, or "user:group"');
+  if (input.user !== undefined)
+    check(/^[^\s:]+(?::[^\s:]+)?$/.test(input.user), 'user: expected a name, an id, or "user:group"');
   if (input.cpus !== undefined) check(Number.isFinite(input.cpus) && input.cpus > 0, "cpus: expected a number above 0");
   if (input.memoryMb !== undefined) check(whole(input.memoryMb), "memoryMb: expected a whole number above 0");
   if (input.storageMb !== undefined) check(whole(input.storageMb), "storageMb: expected a whole number above 0");
   if (input.pidsLimit !== undefined) check(whole(input.pidsLimit), "pidsLimit: expected a whole number above 0");
-  if (input.gpus !== undefined) check(Number.isSafeInteger(input.gpus) && input.gpus >= 0, "gpus: expected a whole number");
-  if (input.lifetimeMs !== undefined) check(whole(input.lifetimeMs), "lifetimeMs: expected a whole number of milliseconds above 0");
-  if (input.trial !== undefined) check(input.trial !== "" && input.trial.length <= 200, "trial: expected 1 to 200 characters");
+  if (input.gpus !== undefined)
+    check(Number.isSafeInteger(input.gpus) && input.gpus >= 0, "gpus: expected a whole number");
+  if (input.lifetimeMs !== undefined)
+    check(whole(input.lifetimeMs), "lifetimeMs: expected a whole number of milliseconds above 0");
+  if (input.trial !== undefined)
+    check(input.trial !== "" && input.trial.length <= 200, "trial: expected 1 to 200 characters");
 
   const policy = (value: NetworkPolicy, key: string): NetworkPolicy => {
     try {

@@ -25,7 +25,11 @@ export async function withRuntime<T>(
 }
 
 /** A started box for `await using`; when it rejects nothing is left. */
-export async function provisionRuntime(driver: RuntimeDriver, spec: RuntimeSpecInput, options?: OperationOptions): Promise<Runtime> {
+export async function provisionRuntime(
+  driver: RuntimeDriver,
+  spec: RuntimeSpecInput,
+  options?: OperationOptions,
+): Promise<Runtime> {
   const box = driver.create(spec);
   await box.start(options);
   return box;
