@@ -1,5 +1,6 @@
 export { resolveArtifacts } from "./artifacts-declaration.ts";
 export type { KeyProblem } from "./artifacts-declaration.ts";
+export { describePlan } from "./describe-plan.ts";
 export { loadTask, loadTasks } from "./load-task.ts";
 export type { LoadedTasks, LoadOptions } from "./load-task.ts";
 export type { ArtifactLimits, PlanOptions, TrialArtifact, TrialOptions } from "./options.ts";
@@ -19,6 +20,7 @@ export type {
   VerifierBoxPlan,
   VerifierPlan,
 } from "./plan.ts";
+export { planTrial } from "./plan-trial.ts";
 export { formatProblem, isTasksetError, TasksetError } from "./problems.ts";
 export type { TasksetErrorCode, TasksetErrorDetails, TasksetProblem } from "./problems.ts";
 export type {

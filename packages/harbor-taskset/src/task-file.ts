@@ -453,6 +453,10 @@ function refuseUnsupported(raw: Readonly<Record<string, unknown>>): KeyProblem[]
       refuse(`${key}.os`, "Windows boxes");
     if (table["tpu"] !== undefined) refuse(`${key}.tpu`, "tasks that need a TPU");
     const servers = table["mcp_servers"];
+    const types = table["gpu_types"];
+    if (table["gpus"] !== undefined && table["gpus"] !== 0 && Array.isArray(types) && types.length > 0) {
+      refuse(`${key}.gpu_types`, "tasks that choose a kind of GPU");
+    }
     if (servers !== undefined && !(Array.isArray(servers) && servers.length === 0))
       refuse(`${key}.mcp_servers`, "tasks with MCP servers");
   }

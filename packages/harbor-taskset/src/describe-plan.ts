@@ -1,0 +1,132 @@
+import type { NetworkPolicy } from "@breakwater/runtime-api";
+
+import type { ArtifactPlan, PlannedSpec, TrialPlan } from "./plan.ts";
+import { formatProblem } from "./problems.ts";
+import type { TaskHealthcheck } from "./task.ts";
+
+/** The decisions of a plan in plain sentences, for people. Of environment variables only the names. */
+export function describePlan(plan: TrialPlan): string[] {
+  const { agentBox, agent, verifier } = plan;
+  const lines = [`Task ${plan.task.name} in ${plan.task.directory}.`, describeMode(plan)];
+
+  const image =
+    agentBox.image.kind === "build"
+      ? `an image built from ${agentBox.image.context} (at most ${seconds(agentBox.imageTimeoutMs)})`
+      : agentBox.image.reference;
+  lines.push(`The agent's box runs ${image}; ${describeSpec(agentBox.spec, agentBox.healthcheck)}.`);
+  if (agentBox.staged !== null) {
+    const place = agentBox.staged.directory ?? "the image's working directory";
+    lines.push(
+      `The files of environment/ (${count(agentBox.staged.folder.entries.length, "entry", "entries")}) are put into ${place}.`,
+    );
+  }
+  const limit =
+    agent.timeoutMs === null
+      ? `without a limit of the task, and is ended after ${seconds(agent.deadlineMs)}`
+      : `for at most ${seconds(agent.timeoutMs)}`;
+  lines.push(
+    `The agent works ${limit}, as ${agent.user ?? "the image's user"}${phase(agent.network)}${names(agent.env)}.`,
+  );
+  lines.push(
+    plan.oracle === null && plan.oracleUnavailable !== null
+      ? `The oracle cannot be used: ${formatProblem(plan.oracleUnavailable)}.`
+      : `The oracle runs solution/solve.sh${names(plan.oracle?.env ?? {})}.`,
+  );
+  for (const hook of plan.collect) {
+    lines.push(
+      `Then a collect hook runs for at most ${seconds(hook.timeoutMs)}, as ${hook.user ?? "the image's user"}: ${oneLine(hook.command)}`,
+    );
+  }
+  lines.push(...plan.artifacts.map(describeArtifact));
+
+  if (verifier.box !== null) {
+    const { box } = verifier;
+    const from =
+      box.image.kind === "agent-image"
+        ? "a fresh copy of the agent's image"
+        : box.image.kind === "build"
+          ? `an image built from ${box.image.context} (at most ${seconds(box.imageTimeoutMs)})`
+          : box.image.reference;
+    lines.push(`The verifier's box runs ${from}; ${describeSpec(box.spec, box.healthcheck)}.`);
+    if (box.staged !== null) lines.push("The files of environment/ are put into it as well.");
+  }
+  lines.push(
+    verifier.tests === null
+      ? "The tests are the image's own /tests; none are uploaded."
+      : `The tests (${count(verifier.tests.entries.length, "entry", "entries")}) are uploaded to /tests after the agent.`,
+  );
+  lines.push(
+    `/tests/${verifier.script} grades for at most ${seconds(verifier.timeoutMs)}, as ${verifier.user ?? "the image's user"}${phase(verifier.network)}${names(verifier.env)}.`,
+  );
+  if (plan.strictArtifacts) lines.push("An artifact that has to be left out makes the trial end without rewards.");
+  for (const { box, key, value } of plan.notEnforced)
+    lines.push(`Not enforced here: ${key} = ${value} of the ${box}'s box.`);
+  lines.push(...plan.warnings.map((warning) => `Warning: ${formatProblem(warning)}`));
+  return lines;
+}
+
+function describeMode({ mode, modeFrom }: TrialPlan): string {
+  const where = mode === "separate" ? "Graded in a box of its own" : "Graded in the agent's box";
+  switch (modeFrom) {
+    case "default":
+      return `${where}, as [verifier] says nothing else.`;
+    case "verifier.environment":
+      return `${where}, as there is a table [verifier.environment].`;
+    case "verifier.environment_mode":
+      return `${where}, as environment_mode in [verifier] says.`;
+    case "ignoreSeparateVerifier":
+      return `${where}, as ignoreSeparateVerifier overrules the task.`;
+  }
+}
+
+function describeSpec(spec: PlannedSpec, healthcheck: TaskHealthcheck | null): string {
+  const parts = [`network ${describePolicy(spec.network?.initial ?? { mode: "public" })}`];
+  if (spec.cpus !== undefined) parts.push(count(spec.cpus, "core", "cores"));
+  if (spec.memoryMb !== undefined) parts.push(`${spec.memoryMb} MiB of memory`);
+  if (spec.storageMb !== undefined) parts.push(`${spec.storageMb} MiB of disk`);
+  if (spec.gpus !== undefined && spec.gpus > 0) parts.push(count(spec.gpus, "GPU", "GPUs"));
+  if (spec.workdir !== undefined) parts.push(`working directory ${spec.workdir}`);
+  const variables = Object.keys(spec.env ?? {});
+  if (variables.length > 0) parts.push(`variables ${variables.join(", ")}`);
+  if (healthcheck !== null) parts.push(`healthy when this succeeds: ${oneLine(healthcheck.command)}`);
+  if (spec.lifetimeMs !== undefined) parts.push(`gone after ${seconds(spec.lifetimeMs)} at the latest`);
+  return parts.join(", ");
+}
+
+function describeArtifact(artifact: ArtifactPlan): string {
+  const where = artifact.source.startsWith("/")
+    ? artifact.source
+    : `${artifact.source} (below the image's working directory)`;
+  const exclude = artifact.exclude.length === 0 ? "" : ` without ${artifact.exclude.join(", ")}`;
+  const why = { convention: "always", task: "declared by the task", trial: "asked for by the caller" }[
+    artifact.declaredBy
+  ];
+  const bounds = `at most ${artifact.limits.maxBytes} bytes and ${count(artifact.limits.maxEntries, "entry", "entries")}`;
+  return `Artifact ${where}${exclude} is collected to ${artifact.destination} (${why}; ${bounds}).`;
+}
+
+function describePolicy(policy: NetworkPolicy): string {
+  return policy.mode === "allowlist" ? `allowlist (${policy.hosts.join(", ")})` : policy.mode;
+}
+
+function phase(policy: NetworkPolicy | null): string {
+  return policy === null ? "" : `, with network ${describePolicy(policy)} meanwhile`;
+}
+
+function names(env: Readonly<Record<string, string>>): string {
+  const all = Object.keys(env);
+  return all.length === 0 ? "" : `, with ${all.join(", ")} set`;
+}
+
+function seconds(ms: number): string {
+  return `${ms / 1000} s`;
+}
+
+function count(number: number, one: string, many: string): string {
+  return `${number} ${number === 1 ? one : many}`;
+}
+
+function oneLine(command: string): string {
+  const line = command.trim().replace(/\s+/g, " ");
+  return line.length > 200 ? `${line.slice(0, 200)}…` : line;
+}
