@@ -237,14 +237,13 @@ function runToEnd(program, args, options) {
 /** Runs the command itself in our place: same streams, signals passed on, same exit code. */
 function run(command, args, options) {
   // Before the child is there: a signal must not end us and leave it behind.
-  let child;
   for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"]) {
     process.on(signal, () => {
       // A Ctrl-C reaches the child from the terminal too; without a terminal it reaches only us.
       if (signal !== "SIGINT" || !process.stdin.isTTY) child.kill(signal);
     });
   }
-  child = spawn(command, args, { ...options, stdio: "inherit" });
+  const child = spawn(command, args, { ...options, stdio: "inherit" });
   child.on("error", (error) => {
     process.stderr.write(`bootstrap: ${command} could not be run: ${error.message}\n`);
     process.exit(127);

@@ -1,4 +1,5 @@
 import { spawn } from "node:child_process";
+import { constants } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 
@@ -22,6 +23,7 @@ export interface CommandResult {
   readonly durationMs: number;
 }
 
+const interrupts = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 const KEPT_CHARACTERS = 256 * 1024;
 
 /** Runs a program in the root of the repository, without standard input. A non-zero exit is a result. */
@@ -44,18 +46,29 @@ export async function command(argv: readonly [string, ...string[]], options: Com
     child.kill("SIGTERM");
     setTimeout(() => child.kill("SIGKILL"), 10_000).unref();
   }, options.timeoutMs);
-  const forward = (signal: NodeJS.Signals): boolean => child.kill(signal);
-  process.on("SIGTERM", forward);
+  let interruptedBy: NodeJS.Signals | undefined;
+  const interrupt = (signal: NodeJS.Signals): void => {
+    interruptedBy = signal;
+    // A Ctrl-C reaches the child from the terminal too.
+    if (signal !== "SIGINT" || !process.stdin.isTTY) child.kill(signal);
+  };
+  for (const signal of interrupts) process.on(signal, interrupt);
   try {
     const exitCode = await new Promise<number>((resolve, reject) => {
       child.on("error", reject);
-      child.on("close", (code, signal) => resolve(code ?? 128 + (signal === "SIGKILL" ? 9 : 15)));
+      child.on("close", (code, signal) => resolve(code ?? signalExitCode(signal)));
     });
+    // Whoever interrupts us does not want the next part; the child had the time that it needed to end well.
+    if (interruptedBy !== undefined) process.exit(signalExitCode(interruptedBy));
     return { exitCode, timedOut, stdout: stdout(), stderr: stderr(), durationMs: performance.now() - started };
   } finally {
     clearTimeout(timer);
-    process.off("SIGTERM", forward);
+    for (const signal of interrupts) process.off(signal, interrupt);
   }
+}
+
+function signalExitCode(signal: NodeJS.Signals | null): number {
+  return 128 + (signal === null ? 0 : constants.signals[signal]);
 }
 
 function lastOf(stream: NodeJS.ReadableStream | null): () => string {
