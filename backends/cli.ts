@@ -2,6 +2,7 @@
  * `node --conditions=@breakwater/source backends/cli.ts NAME up|down|status|env`: stands up what tests need.
  */
 import * as docker from "./docker/backend.ts";
+import * as network from "./network/backend.ts";
 import { BackendError } from "./src/errors.ts";
 import { printedSteps, type Steps } from "./src/steps.ts";
 
@@ -19,6 +20,13 @@ const backends: Readonly<Record<string, Backend>> = {
     async status(): Promise<readonly string[]> {
       const engine = await docker.status();
       return engine === undefined ? [] : [`${engine.version}${engine.isPrivate ? " (private)" : ""}`, engine.host];
+    },
+  },
+  network: {
+    ...network,
+    async status(): Promise<readonly string[]> {
+      const engine = await network.status();
+      return engine === undefined ? [] : [`${engine.version} with a fake internet`, engine.host];
     },
   },
 };

@@ -1,4 +1,3 @@
-import { createHash } from "node:crypto";
 import { existsSync } from "node:fs";
 import { rmdir } from "node:fs/promises";
 import { join } from "node:path";
@@ -6,7 +5,7 @@ import { join } from "node:path";
 import { engineVersion } from "../src/engine-api.ts";
 import { BackendError } from "../src/errors.ts";
 import { engineSocket, privateEngine, startPrivateEngine, stopPrivateEngine } from "../src/engine.ts";
-import { backendFolders, defaultRunFolder, type BackendFolders } from "../src/folders.ts";
+import { backendFolders, bridgeName, type BackendFolders } from "../src/folders.ts";
 import { withLock } from "../src/lock.ts";
 import { ensurePackages, hasApt } from "../src/packages.ts";
 import { silentSteps, type Steps } from "../src/steps.ts";
@@ -29,12 +28,6 @@ export interface FoundEngine {
 }
 
 export const enginePackages: readonly string[] = ["docker.io", "iptables", "iproute2", "util-linux", "procps"];
-
-/** At most 15 characters; another one for each set of folders. */
-function bridgeName(folders: BackendFolders): string {
-  if (folders.run === defaultRunFolder) return "breakwater0";
-  return `bw-${createHash("sha256").update(folders.run).digest("hex").slice(0, 8)}`;
-}
 
 /**
  * An engine with both base images: the one that answers already, else a private one. Running it again takes no time.
@@ -62,7 +55,7 @@ export async function down(steps: Steps = silentSteps, folders: BackendFolders =
       steps.done("no private engine");
       return;
     }
-    await stopPrivateEngine({ runFolder: runFolder(folders), bridge: bridgeName(folders) });
+    await stopPrivateEngine({ runFolder: runFolder(folders), bridge: bridgeName(folders, "docker") });
     await rmdir(folders.run).catch(() => {}); // another backend's folder may be in it
     steps.done("private engine ended");
   });
@@ -126,7 +119,7 @@ async function startEngine(folders: BackendFolders, steps: Steps): Promise<Found
   const host = await startPrivateEngine({
     runFolder: runFolder(folders),
     dataFolder: join(folders.cache, "docker"),
-    bridge: bridgeName(folders),
+    bridge: bridgeName(folders, "docker"),
   });
   const version = await engineVersion(host);
   if (version === undefined || (await privateEngine(runFolder(folders))) === undefined) {

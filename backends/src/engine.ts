@@ -22,6 +22,8 @@ export interface PrivateEngineOptions {
    * network and process namespaces. Default: the engine lives in the machine's network, under the machine's processes.
    */
   readonly ownNetwork?: readonly string[];
+  /** Text files for the run folder, by name, that are there before anything starts. */
+  readonly files?: Readonly<Record<string, string>>;
   /** More settings for daemon.json. */
   readonly settings?: Readonly<Record<string, unknown>>;
   /** Addresses for the bridge with their prefix; default: a free private /24 of this machine. */
@@ -66,6 +68,7 @@ export async function startPrivateEngine(options: PrivateEngineOptions): Promise
   const before = options.ownNetwork === undefined ? { before: await hostSettings() } : {};
   const bridgeAddresses = options.bridgeAddresses ?? [(await freeSubnet(24, [])).gateway];
   const addressPool = options.addressPool ?? (await freeSubnet(16, bridgeAddresses)).subnet;
+  for (const [name, text] of Object.entries(options.files ?? {})) await writeFile(join(options.runFolder, name), text);
   await writeConfiguration(options, addressPool);
 
   const log = openSync(join(options.runFolder, "engine.log"), "a");
@@ -92,6 +95,7 @@ export async function startPrivateEngine(options: PrivateEngineOptions): Promise
       PATH: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
       HOME: "/root",
       TMPDIR: options.runFolder,
+      ...(options.ownNetwork === undefined ? proxySettings() : {}),
     },
   });
   closeSync(log);
@@ -168,6 +172,12 @@ async function writeConfiguration(options: PrivateEngineOptions, addressPool: st
     `  address = ${JSON.stringify(run("containerd.sock"))}`,
   ];
   await writeFile(run("containerd.toml"), `${containerd.join("\n")}\n`);
+}
+
+/** A registry may be reachable through a proxy only. */
+function proxySettings(): Record<string, string> {
+  const settings = Object.entries(process.env).filter(([name]) => /^(https?|no)_proxy$/i.test(name));
+  return Object.fromEntries(settings) as Record<string, string>;
 }
 
 async function engineDied(runFolder: string): Promise<BackendError> {

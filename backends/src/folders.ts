@@ -1,3 +1,4 @@
+import { createHash } from "node:crypto";
 import { homedir } from "node:os";
 import { join } from "node:path";
 
@@ -9,7 +10,7 @@ export interface BackendFolders {
   readonly run: string;
 }
 
-export const defaultRunFolder = "/run/breakwater";
+const defaultRunFolder = "/run/breakwater";
 
 /**
  * `BREAKWATER_CACHE_FOLDER` and `BREAKWATER_RUN_FOLDER` give a second, independent set of backends.
@@ -19,4 +20,10 @@ export function backendFolders(env: NodeJS.ProcessEnv = process.env): BackendFol
     cache: env["BREAKWATER_CACHE_FOLDER"] ?? join(env["XDG_CACHE_HOME"] || join(homedir(), ".cache"), "breakwater"),
     run: env["BREAKWATER_RUN_FOLDER"] ?? defaultRunFolder,
   };
+}
+
+/** The name of a backend's bridge and control group: another one for each set of folders, at most 15 characters. */
+export function bridgeName(folders: BackendFolders, backend: "docker" | "network"): string {
+  if (folders.run === defaultRunFolder) return backend === "docker" ? "breakwater0" : "breakwater1";
+  return `bw-${createHash("sha256").update(`${folders.run} ${backend}`).digest("hex").slice(0, 8)}`;
 }

@@ -1,0 +1,61 @@
+import type { NameTable } from "./dns.ts";
+
+/**
+ * The fake internet of the network backend. All of these addresses exist only inside its namespaces; a packet to them cannot leave.
+ */
+export const fakeInternet = {
+  /** The engine's host on the way out: "the host's own address". */
+  host: { v4: "198.51.100.1", v6: "fd5b:51::1" },
+  /** The next hop; everything below lies behind it. */
+  router: { v4: "198.51.100.2", v6: "fd5b:51::2" },
+  /** Web servers by the name that the fake resolvers know. */
+  sites: {
+    "example.com": { v4: "93.184.215.14", v6: "2606:2800:21f:cb07:6820:80da:af6b:8b2c" },
+    "www.example.com": { v4: "93.184.215.14", v6: "2606:2800:21f:cb07:6820:80da:af6b:8b2c" },
+    "api.example.com": { v4: "93.184.215.15", v6: "2606:2800:21f:cb07::15" },
+    "deep.api.example.com": { v4: "93.184.215.15", v6: "2606:2800:21f:cb07::15" },
+    "example.org": { v4: "93.184.216.34", v6: "2606:2800:220:1::34" },
+    "example.net": { v4: "93.184.217.34" },
+  },
+  /** Names that a hostile zone would answer with ground that is not the internet. */
+  hostileNames: {
+    "private.example.org": { v4: "10.77.7.7" },
+    "loopback.example.org": { v4: "127.0.0.1", v6: "::1" },
+    "metadata.example.org": { v4: "169.254.169.254", v6: "fd00:ec2::254" },
+    "mapped.example.org": { v6: "::ffff:10.77.7.7" },
+    "mixed.example.org": { v4: "93.184.216.34", v6: "fd00:ec2::254" },
+  },
+  /** Public resolvers: UDP and TCP port 53. */
+  resolvers: { v4: ["1.1.1.1", "8.8.8.8", "9.9.9.9"], v6: ["2606:4700:4700::1111"] },
+  /** Cloud metadata services. */
+  metadata: { v4: "169.254.169.254", v6: "fd00:ec2::254" },
+  /** Machines of the host's own site: private, carrier-grade NAT, unique local. */
+  neighbours: { v4: ["10.77.7.7", "192.168.77.7", "100.64.7.7"], v6: ["fd77::7"] },
+} as const;
+
+/** Ports that every address of the fake internet answers on. */
+export const fakePorts = {
+  /** TCP and UDP: sends back what it gets. */
+  echo: 7,
+  /** HTTP: JSON `{host, path, method, local, remote}`. */
+  http: 80,
+  /** TCP echo, where TLS would be. */
+  https: 443,
+  /** TCP echo on a port that no allowlist has. */
+  other: 9000,
+} as const;
+
+/** What the fake resolvers answer, by lower-case name. */
+export function fakeRecords(): NameTable {
+  return new Map(Object.entries({ ...fakeInternet.sites, ...fakeInternet.hostileNames }));
+}
+
+/** Every address that is answered for behind the router. */
+export function fakeAddresses(): { readonly v4: readonly string[]; readonly v6: readonly string[] } {
+  const sites: readonly { readonly v4: string; readonly v6?: string }[] = Object.values(fakeInternet.sites);
+  const { resolvers, metadata, neighbours } = fakeInternet;
+  return {
+    v4: [...new Set([...sites.map((site) => site.v4), ...resolvers.v4, metadata.v4, ...neighbours.v4])],
+    v6: [...new Set([...sites.flatMap((site) => site.v6 ?? []), ...resolvers.v6, metadata.v6, ...neighbours.v6])],
+  };
+}

@@ -1,0 +1,347 @@
+import { spawn, type ChildProcess } from "node:child_process";
+import { randomUUID } from "node:crypto";
+import { existsSync, readlinkSync } from "node:fs";
+import { mkdir, readFile, rm, rmdir, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+
+import { ensureBaseImages, debian12, debian13 } from "../docker/base-images.ts";
+import { enginePackages, type DockerEnvironment } from "../docker/backend.ts";
+import { runCommand, type CommandOptions, type CommandResult } from "../src/command.ts";
+import { engineSocket, privateEngine, startPrivateEngine, stopPrivateEngine } from "../src/engine.ts";
+import { engineVersion } from "../src/engine-api.ts";
+import { BackendError } from "../src/errors.ts";
+import { backendFolders, bridgeName, type BackendFolders } from "../src/folders.ts";
+import { withLock } from "../src/lock.ts";
+import { ensurePackages, hasApt } from "../src/packages.ts";
+import { listProcesses, type ProcessEntry, type ProcessIdentity } from "../src/processes.ts";
+import { silentSteps, type Steps } from "../src/steps.ts";
+import { fakeAddresses, fakeInternet, fakePorts, fakeRecords } from "./addresses.ts";
+import type { Contact, Listener, ListenersSettings } from "./listeners.ts";
+import { waysOut, type InterfaceTable, type Route } from "./sealed.ts";
+
+export { fakeAddresses, fakeInternet, fakePorts } from "./addresses.ts";
+export type { Contact, Listener } from "./listeners.ts";
+
+/** What tests on the sealed engine need, as environment variables. */
+export interface NetworkEnvironment extends DockerEnvironment {
+  /** An address of "example.com" in the fake internet, with ports as in `fakePorts`. */
+  readonly BREAKWATER_PUBLIC_ADDRESS: string;
+  readonly BREAKWATER_PUBLIC_NAME: string;
+  readonly BREAKWATER_METADATA_ADDRESS: string;
+  /** The engine host's own address. */
+  readonly BREAKWATER_HOST_ADDRESS: string;
+}
+
+const boxAddresses = ["10.213.0.1/24", "fd5b:213::1/64"];
+const boxPool = "10.214.0.0/16";
+const boxPool6 = "fd5b:213::/64";
+
+/**
+ * An engine in network, mount and process namespaces of its own, with a small fake internet and no way out.
+ * Running it again takes no time.
+ *
+ * Errors: `NEEDS_ROOT`, `MISSING_TOOL`, `ENGINE_DIED`, `WAY_OUT`, `COMMAND_FAILED`, `TIMEOUT`.
+ */
+export async function up(
+  steps: Steps = silentSteps,
+  folders: BackendFolders = backendFolders(),
+): Promise<NetworkEnvironment> {
+  if (process.getuid?.() !== 0) {
+    throw new BackendError("NEEDS_ROOT", "the network backend makes namespaces, which needs root", {
+      advice: "run it as root",
+    });
+  }
+  await withLock(`${folders.run}/network`, 600_000, async () => {
+    if (await hasApt()) await withLock("breakwater-apt", 600_000, () => ensurePackages(enginePackages, steps));
+    const run = runFolder(folders);
+    await startPrivateEngine({
+      runFolder: run,
+      dataFolder: join(folders.cache, "network"),
+      bridge: bridgeName(folders, "network"),
+      bridgeAddresses: boxAddresses,
+      addressPool: boxPool,
+      ownNetwork: [
+        join(import.meta.dirname, "network.sh"),
+        run,
+        join(run, "network.config"),
+        process.execPath,
+        join(import.meta.dirname, "listeners.ts"),
+      ],
+      files: settingsFiles(run),
+      settings: { dns: fakeInternet.resolvers.v4.slice(0, 2), ipv6: true, "fixed-cidr-v6": boxPool6 },
+    });
+    steps.done("engine and fake internet run in namespaces of their own");
+    await assertNoWayOut(folders);
+    steps.done("no way out of them");
+  });
+  await ensureBaseImages(socket(folders), folders.cache, steps);
+  return environment(folders);
+}
+
+/** Ends everything in the namespaces and removes their state; images stay in the cache folder. */
+export async function down(steps: Steps = silentSteps, folders: BackendFolders = backendFolders()): Promise<void> {
+  await withLock(`${folders.run}/network`, 600_000, async () => {
+    if (!existsSync(runFolder(folders))) {
+      steps.done("nothing to end");
+      return;
+    }
+    await stopPrivateEngine({ runFolder: runFolder(folders), bridge: bridgeName(folders, "network") });
+    await rmdir(folders.run).catch(() => {}); // another backend's folder may be in it
+    steps.done("engine and fake internet ended");
+  });
+}
+
+/** The engine's name and socket, when it runs. */
+export async function status(
+  folders: BackendFolders = backendFolders(),
+): Promise<{ readonly host: string; readonly version: string } | undefined> {
+  const version = await engineVersion(socket(folders));
+  return version === undefined ? undefined : { host: socket(folders), version };
+}
+
+/** Error: `NOT_RUNNING`. */
+export async function env(folders: BackendFolders = backendFolders()): Promise<NetworkEnvironment> {
+  if ((await status(folders)) === undefined) throw notRunning();
+  return environment(folders);
+}
+
+/**
+ * Proves that no packet can leave the backend's namespaces: call it before anything is sent.
+ *
+ * Errors: `WAY_OUT` with every reason, `NOT_RUNNING`.
+ */
+export async function assertNoWayOut(folders: BackendFolders = backendFolders()): Promise<void> {
+  const first = await firstProcess(folders);
+  if (readlinkSync(`/proc/${first.pid}/ns/net`) === readlinkSync("/proc/self/ns/net")) {
+    throw new BackendError("WAY_OUT", "the network backend shares this process' network");
+  }
+  const deadline = Date.now() + 5_000;
+  for (;;) {
+    const reasons = await findWaysOut(first);
+    if (reasons.length === 0) return;
+    // A box that starts or ends right now has one end of its wire in no process' namespace.
+    if (Date.now() > deadline)
+      throw new BackendError("WAY_OUT", `the network backend is not sealed: ${reasons.join("; ")}`);
+    await sleep(200);
+  }
+}
+
+/** Runs a program in the network of "the host" or of the fake internet, and waits for it. */
+export async function runInside(
+  argv: readonly [string, ...string[]],
+  options: CommandOptions & { readonly where?: "host" | "internet" },
+  folders: BackendFolders = backendFolders(),
+): Promise<CommandResult> {
+  const { where = "host", ...rest } = options;
+  const [enter, ...entering] = await enterCommand(where, folders);
+  return await runCommand([enter, ...entering, ...argv], rest);
+}
+
+/** Services inside the namespaces, for as long as a test needs them. */
+export interface Listening extends AsyncDisposable {
+  /** Everything that has come in so far. */
+  contacts(): Promise<readonly Contact[]>;
+}
+
+/**
+ * Starts services on "the host" (for example on 0.0.0.0 and on 127.0.0.1) or in the fake internet. They listen when it returns.
+ *
+ * Errors: `NOT_RUNNING`, `COMMAND_FAILED` (the address is taken or not there).
+ */
+export async function startListeners(
+  where: "host" | "internet",
+  listeners: readonly Listener[],
+  folders: BackendFolders = backendFolders(),
+): Promise<Listening> {
+  await assertNoWayOut(folders);
+  const folder = join(runFolder(folders), `listeners-${randomUUID()}`);
+  await mkdir(folder);
+  const settings: ListenersSettings = { ...listenersSettings(folder, "listeners", listeners), endsWithInput: true };
+  await writeFile(join(folder, "listeners.json"), JSON.stringify(settings));
+  const [program, ...entering] = await enterCommand(where, folders);
+  const node = [process.execPath, "--conditions=@breakwater/source", join(import.meta.dirname, "listeners.ts")];
+  const child = spawn(program, [...entering, ...node, join(folder, "listeners.json")], {
+    stdio: ["pipe", "ignore", "pipe"],
+  });
+  let errors = "";
+  child.stderr.setEncoding("utf8").on("data", (text: string) => (errors = (errors + text).slice(-4000)));
+  const close = async (): Promise<void> => {
+    await endChild(child);
+    await rm(folder, { recursive: true, force: true });
+  };
+  const deadline = Date.now() + 10_000;
+  while (!existsSync(settings.readyFile)) {
+    if (child.exitCode !== null || Date.now() > deadline) {
+      await close();
+      throw new BackendError("COMMAND_FAILED", `listeners did not start: ${errors}`);
+    }
+    await sleep(20);
+  }
+  return { contacts: () => readContacts(settings.contactsFile), [Symbol.asyncDispose]: close };
+}
+
+/** Who has reached the fake internet since `up`, oldest first. */
+export async function internetContacts(folders: BackendFolders = backendFolders()): Promise<readonly Contact[]> {
+  return await readContacts(join(runFolder(folders), "internet.contacts"));
+}
+
+function environment(folders: BackendFolders): NetworkEnvironment {
+  return {
+    DOCKER_HOST: socket(folders),
+    BREAKWATER_IMAGE: debian12.image,
+    BREAKWATER_OTHER_IMAGE: debian13.image,
+    BREAKWATER_PUBLIC_ADDRESS: fakeInternet.sites["example.com"].v4,
+    BREAKWATER_PUBLIC_NAME: "example.com",
+    BREAKWATER_METADATA_ADDRESS: fakeInternet.metadata.v4,
+    BREAKWATER_HOST_ADDRESS: fakeInternet.host.v4,
+  };
+}
+
+function settingsFiles(run: string): Record<string, string> {
+  const { host, router, resolvers } = fakeInternet;
+  const { v4, v6 } = fakeAddresses();
+  const config = {
+    HOST4: host.v4,
+    HOST6: host.v6,
+    ROUTER4: router.v4,
+    ROUTER6: router.v6,
+    ADDRESSES4: v4.join(" "),
+    ADDRESSES6: v6.join(" "),
+    BOXES6: boxPool6,
+    RESOLVER4: resolvers.v4[0],
+  };
+  const lines = Object.entries(config).map(([name, value]) => `${name}='${value}'\n`);
+  // One socket per address: a datagram must be answered from the address that it was sent to.
+  const listeners = [...v4, ...v6, router.v4, router.v6].flatMap((address): Listener[] => [
+    { protocol: "tcp", address, port: fakePorts.echo },
+    { protocol: "udp", address, port: fakePorts.echo },
+    { protocol: "http", address, port: fakePorts.http },
+    { protocol: "tcp", address, port: fakePorts.https },
+    { protocol: "tcp", address, port: fakePorts.other },
+  ]);
+  const names = [...resolvers.v4, ...resolvers.v6].map((address): Listener => ({ protocol: "dns", address, port: 53 }));
+  return {
+    "network.config": lines.join(""),
+    "internet.json": JSON.stringify(listenersSettings(run, "internet", [...listeners, ...names])),
+  };
+}
+
+function listenersSettings(folder: string, name: string, listeners: readonly Listener[]): ListenersSettings {
+  return {
+    listeners,
+    records: Object.fromEntries(fakeRecords()),
+    contactsFile: join(folder, `${name}.contacts`),
+    readyFile: join(folder, `${name}.ready`),
+  };
+}
+
+async function readContacts(path: string): Promise<readonly Contact[]> {
+  const text = await readFile(path, "utf8").catch(() => "");
+  // The last line may be in the middle of being written.
+  return text
+    .split("\n")
+    .slice(0, -1)
+    .map((line) => JSON.parse(line) as Contact);
+}
+
+async function findWaysOut(first: ProcessIdentity): Promise<string[]> {
+  const enter = ["nsenter", "--target", String(first.pid), "--net"] as const;
+  const host = await interfaces(enter);
+  // Every network namespace that a process of the backend lives in, but the host's.
+  const others = new Map<string, number>();
+  for (const { identity } of descendants(first)) {
+    const network = networkOf(identity.pid);
+    if (network !== undefined && network !== networkOf(first.pid)) others.set(network, identity.pid);
+  }
+  const tables = await Promise.all(
+    [...others.values()].map(async (pid): Promise<InterfaceTable> => {
+      const target = ["nsenter", "--target", String(pid), "--net"] as const;
+      // Its process may have ended since; then the namespace proves nothing.
+      return await interfaces(target).catch(() => []);
+    }),
+  );
+  const routes = await Promise.all(
+    ["-4", "-6"].map(async (family) => {
+      const listing = await runCommand([...enter, "ip", "-json", family, "route", "show", "default"], {
+        timeoutMs: 10_000,
+      });
+      return JSON.parse(listing.stdout || "[]") as Route[];
+    }),
+  );
+  return waysOut(host, tables, routes.flat());
+}
+
+async function interfaces(enter: readonly [string, ...string[]]): Promise<InterfaceTable> {
+  const listing = await runCommand([...enter, "ip", "-json", "-details", "link", "show"], { timeoutMs: 10_000 });
+  return JSON.parse(listing.stdout) as InterfaceTable;
+}
+
+/** All processes of the backend's process namespace, for they are all below its first one. */
+function descendants(first: ProcessIdentity): ProcessEntry[] {
+  const all = listProcesses();
+  const found = new Map<number, ProcessEntry>();
+  for (let before = -1; before !== found.size;) {
+    before = found.size;
+    for (const entry of all) {
+      if (entry.parentPid === first.pid || found.has(entry.parentPid)) found.set(entry.identity.pid, entry);
+    }
+  }
+  return [...found.values()];
+}
+
+function networkOf(pid: number): string | undefined {
+  try {
+    return readlinkSync(`/proc/${pid}/ns/net`);
+  } catch {
+    return undefined; // ended meanwhile
+  }
+}
+
+async function firstProcess(folders: BackendFolders): Promise<ProcessIdentity> {
+  const supervisor = await privateEngine(runFolder(folders));
+  const first = listProcesses().find((entry) => entry.parentPid === supervisor?.pid);
+  if (first === undefined) throw notRunning();
+  return first.identity;
+}
+
+/** The internet's namespace is held by a sleeper, started by the first process itself. */
+async function enterCommand(where: "host" | "internet", folders: BackendFolders): Promise<[string, ...string[]]> {
+  const first = await firstProcess(folders);
+  const enterHost: [string, ...string[]] = [
+    "nsenter",
+    "--target",
+    String(first.pid),
+    "--mount",
+    "--net",
+    "--root",
+    "--wd",
+  ];
+  if (where === "host") return enterHost;
+  const sleeper = listProcesses().find(
+    (entry) => entry.parentPid === first.pid && entry.argv.join(" ") === "sleep infinity",
+  );
+  if (sleeper === undefined) throw notRunning();
+  return ["nsenter", "--target", String(sleeper.identity.pid), "--mount", "--net", "--root", "--wd"];
+}
+
+async function endChild(child: ChildProcess): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return;
+  const exited = new Promise((resolve) => child.once("exit", resolve));
+  child.kill("SIGKILL");
+  await exited;
+}
+
+function notRunning(): BackendError {
+  return new BackendError("NOT_RUNNING", "the network backend is not running", {
+    advice: "run: npm run backends -- network up",
+  });
+}
+
+function runFolder(folders: BackendFolders): string {
+  return join(folders.run, "network");
+}
+
+function socket(folders: BackendFolders): string {
+  return `unix://${engineSocket(runFolder(folders))}`;
+}
