@@ -24,7 +24,7 @@ const config: ViteUserConfig = defineConfig({
         ...sources,
         test: {
           name: "unit",
-          include: ["packages/*/src/**/*.test.ts", "backends/src/**/*.test.ts", "scripts/**/*.test.ts"],
+          include: ["packages/*/src/**/*.test.ts", "backends/**/*.test.ts", "scripts/**/*.test.ts"],
           exclude: ["**/node_modules/**", "**/dist/**", "**/fixtures/**"],
         },
       },
