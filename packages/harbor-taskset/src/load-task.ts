@@ -54,8 +54,10 @@ export async function loadTask(directory: string, options: LoadOptions = {}): Pr
   if (fileBytes === null && problems.length === 0) throw notFound(directory, "has no task.toml");
   const fileText = fileBytes === null ? null : decode(fileBytes);
   if (fileBytes !== null && fileText === null) missing("task.toml", "is not UTF-8", "save it as UTF-8");
-  const { file, warnings, lines, ...parsed } = parseTaskFile(fileText ?? "");
-  problems.push(...parsed.problems);
+  const parsed = fileText === null ? null : parseTaskFile(fileText);
+  problems.push(...(parsed?.problems ?? []));
+  const file = parsed?.file ?? null;
+  const lines = parsed?.lines ?? {};
 
   // 2. What the agent is told
   const instructionBytes = await attempt(readTaskFile(root, "instruction.md", MAX_INSTRUCTION_BYTES));
@@ -117,7 +119,7 @@ export async function loadTask(directory: string, options: LoadOptions = {}): Pr
     solutionEnv: file.solutionEnv,
     artifacts: file.artifacts.map(({ source, destination, exclude }) => ({ source, destination, exclude })),
     files: { environment, tests, testFiles, environmentFiles, solutionFiles },
-    warnings,
+    warnings: parsed?.warnings ?? [],
     lines,
   };
 }

@@ -70,7 +70,7 @@ export function parseTaskFile(text: string): TaskFileResult {
   };
 
   const warnings: KeyProblem[] = [];
-  const problems: KeyProblem[] = refuseUnsupported(raw);
+  const problems: KeyProblem[] = [...refuseUnsupported(raw), ...findContradictions(raw)];
   let parsed = rootTable.safeParse(raw);
   const unknown = (parsed.error?.issues ?? []).filter((issue) => issue.code === "unrecognized_keys");
   for (const issue of unknown) {
@@ -191,7 +191,9 @@ const healthcheckTable = z
 /** `[environment]` and `[verifier.environment]`. */
 const environmentKeys = z.strictObject({
   build_timeout_sec: duration.default(DEFAULT_BUILD_TIMEOUT * 1000),
-  docker_image: text.optional(),
+  docker_image: text
+    .refine((image) => !/\s/.test(image.trim()), advise("has blanks in it", "write one image reference"))
+    .optional(),
   os: z
     .preprocess((value) => (typeof value === "string" ? value.toLowerCase() : value), z.enum(["linux", "windows"]))
     .optional(),
@@ -217,57 +219,25 @@ const environmentKeys = z.strictObject({
   storage: z.unknown().optional(),
 });
 
-const environmentTable = environmentKeys.transform((table, ctx): TaskEnvironment => {
-  const refuse = (key: string, message: string, advice: string): void => {
-    ctx.addIssue({ code: "custom", path: [key], ...advise(message, advice) });
-  };
-  const size = (legacy: "memory" | "storage", key: "memory_mb" | "storage_mb"): number | null => {
-    const written = table[key] ?? null;
-    const old = table[legacy];
-    if (typeof old !== "string") return written; // Harbor drops it with a warning, and so do we
-    const megabytes = parseLegacySize(old);
-    if (megabytes === null)
-      refuse(legacy, `${JSON.stringify(old)} is no size`, `write ${key} = <number of MB>, or a number with G, M or K`);
-    else if (written !== null && written !== megabytes)
-      refuse(legacy, `says ${megabytes} MB, ${key} says ${written}`, `leave ${legacy} out`);
-    return megabytes ?? written;
-  };
-
-  let network: NetworkPolicy = { mode: "public" };
-  const listed = table.allowed_hosts ?? [];
-  if (table.network_mode === undefined && listed.length > 0) {
-    refuse("allowed_hosts", 'needs network_mode = "allowlist"', 'add network_mode = "allowlist"');
-  } else if (table.network_mode === "allowlist") {
-    network = parseNetworkPolicy({ mode: "allowlist", hosts: listed });
-  } else if (listed.length > 0) {
-    refuse(
-      "allowed_hosts",
-      `does not go with network_mode = "${table.network_mode}"`,
-      'use "allowlist", or leave the hosts out',
-    );
-  } else if (table.network_mode !== undefined) {
-    network = { mode: table.network_mode };
-  } else if (table.allow_internet === false) {
-    network = { mode: "no-network" };
-  }
-
+const environmentTable = environmentKeys.transform((table): TaskEnvironment => {
+  const size = (legacy: unknown): number | null => (typeof legacy === "string" ? parseLegacySize(legacy) : null);
   const image = table.docker_image?.trim() ?? "";
-  if (/\s/.test(image)) refuse("docker_image", "has blanks in it", "write one image reference");
+  const legacyMode = table.allow_internet === false ? "no-network" : "public";
   return {
     buildTimeoutMs: table.build_timeout_sec,
     image: image === "" ? null : image,
     operatingSystem: table.os ?? "linux",
     operatingSystemWritten: table.os !== undefined,
     cpus: table.cpus ?? null,
-    memoryMb: size("memory", "memory_mb"),
-    storageMb: size("storage", "storage_mb"),
+    memoryMb: table.memory_mb ?? size(table.memory),
+    storageMb: table.storage_mb ?? size(table.storage),
     gpus: table.gpus ?? null,
     gpuTypes: table.gpu_types ?? [],
     env: table.env,
     skillsDirectory: table.skills_dir ?? null,
     healthcheck: table.healthcheck ?? null,
     workdir: table.workdir ?? null,
-    network,
+    network: toPolicy(table.network_mode ?? legacyMode, table.allowed_hosts),
   };
 });
 
@@ -280,27 +250,8 @@ function parseLegacySize(size: string): number | null {
   return Number.isSafeInteger(megabytes) && megabytes >= 1 ? megabytes : null;
 }
 
-/** The policy of a phase, written in `[agent]` or `[verifier]`; `null` if there is none. */
-function phasePolicy(
-  table: {
-    readonly network_mode?: NetworkPolicy["mode"] | undefined;
-    readonly allowed_hosts?: readonly string[] | undefined;
-  },
-  ctx: z.core.$RefinementCtx,
-): NetworkPolicy | null {
-  const refuse = (message: string, advice: string): null => {
-    ctx.addIssue({ code: "custom", path: ["allowed_hosts"], ...advise(message, advice) });
-    return null;
-  };
-  if (table.network_mode === undefined) {
-    return table.allowed_hosts === undefined ? null : refuse("needs network_mode", 'add network_mode = "allowlist"');
-  }
-  if (table.network_mode === "allowlist")
-    return parseNetworkPolicy({ mode: "allowlist", hosts: table.allowed_hosts ?? [] });
-  if ((table.allowed_hosts ?? []).length > 0) {
-    return refuse(`does not go with network_mode = "${table.network_mode}"`, 'use "allowlist", or leave the hosts out');
-  }
-  return { mode: table.network_mode };
+function toPolicy(mode: NetworkPolicy["mode"], hosts: readonly string[] | undefined): NetworkPolicy {
+  return mode === "allowlist" ? parseNetworkPolicy({ mode, hosts: hosts ?? [] }) : { mode };
 }
 
 const agentKeys = z.strictObject({
@@ -309,10 +260,10 @@ const agentKeys = z.strictObject({
   network_mode: networkMode.optional(),
   allowed_hosts: hosts.optional(),
 });
-const agentTable = agentKeys.transform((table, ctx): TaskAgent => ({
+const agentTable = agentKeys.transform((table): TaskAgent => ({
   timeoutMs: table.timeout_sec ?? null,
   user: table.user ?? null,
-  network: phasePolicy(table, ctx),
+  network: table.network_mode === undefined ? null : toPolicy(table.network_mode, table.allowed_hosts),
 }));
 
 const collectTable = z
@@ -322,19 +273,11 @@ const collectTable = z
     timeout_sec: duration.default(DEFAULT_HOOK_TIMEOUT * 1000),
     user: user.optional(),
   })
-  .transform((table, ctx): CollectHook => {
-    if (table.service !== undefined && table.service.trim() !== "main") {
-      ctx.addIssue({
-        code: "custom",
-        path: ["service"],
-        ...advise(
-          `hooks in another service (${JSON.stringify(table.service)}) cannot be run yet`,
-          "services beside the main box are not supported yet",
-        ),
-      });
-    }
-    return { command: table.command, timeoutMs: table.timeout_sec, user: table.user ?? null };
-  });
+  .transform((table): CollectHook => ({
+    command: table.command,
+    timeoutMs: table.timeout_sec,
+    user: table.user ?? null,
+  }));
 
 const verifierKeys = z.strictObject({
   timeout_sec: duration.default(DEFAULT_VERIFIER_TIMEOUT * 1000),
@@ -346,27 +289,15 @@ const verifierKeys = z.strictObject({
   network_mode: networkMode.optional(),
   allowed_hosts: hosts.optional(),
 });
-const verifierTable = verifierKeys.transform((table, ctx): TaskVerifier => {
-  if (table.environment_mode === "shared" && table.environment !== undefined) {
-    ctx.addIssue({
-      code: "custom",
-      path: ["environment_mode"],
-      ...advise(
-        '"shared" does not go with [verifier.environment]',
-        'write "separate", or leave [verifier.environment] out',
-      ),
-    });
-  }
-  return {
-    timeoutMs: table.timeout_sec,
-    env: table.env,
-    user: table.user ?? null,
-    mode: table.environment_mode ?? null,
-    environment: table.environment ?? null,
-    collect: table.collect,
-    network: phasePolicy(table, ctx),
-  };
-});
+const verifierTable = verifierKeys.transform((table): TaskVerifier => ({
+  timeoutMs: table.timeout_sec,
+  env: table.env,
+  user: table.user ?? null,
+  mode: table.environment_mode ?? null,
+  environment: table.environment ?? null,
+  collect: table.collect,
+  network: table.network_mode === undefined ? null : toPolicy(table.network_mode, table.allowed_hosts),
+}));
 
 const authorTable = z.strictObject({ name: text, email: text.optional() });
 const TASK_NAME_HALF = /^[A-Za-z0-9_-][A-Za-z0-9._-]*$/;
@@ -459,6 +390,64 @@ function refuseUnsupported(raw: Readonly<Record<string, unknown>>): KeyProblem[]
     }
     if (servers !== undefined && !(Array.isArray(servers) && servers.length === 0))
       refuse(`${key}.mcp_servers`, "tasks with MCP servers");
+  }
+  const hooks = isTable(raw["verifier"]) ? raw["verifier"]["collect"] : [];
+  for (const [index, hook] of (Array.isArray(hooks) ? hooks : []).entries()) {
+    const service: unknown = isTable(hook) ? hook["service"] : undefined;
+    if (typeof service === "string" && service.trim() !== "" && service.trim() !== "main") {
+      refuse(`verifier.collect[${index}].service`, `hooks in another service (${JSON.stringify(service)})`);
+    }
+  }
+  return problems;
+}
+
+/** Values that contradict each other. */
+function findContradictions(raw: Readonly<Record<string, unknown>>): KeyProblem[] {
+  const problems: KeyProblem[] = [];
+  const checkHosts = (key: string, table: Readonly<Record<string, unknown>>, isPhase: boolean): void => {
+    const { network_mode: mode, allowed_hosts: listed } = table;
+    const hasHosts = Array.isArray(listed) && listed.length > 0;
+    if (mode === undefined && (hasHosts || (isPhase && listed !== undefined))) {
+      problems.push({
+        key: `${key}.allowed_hosts`,
+        message: "needs network_mode",
+        advice: 'add network_mode = "allowlist"',
+      });
+    } else if (hasHosts && (mode === "public" || mode === "no-network")) {
+      const message = `does not go with network_mode = "${mode}"`;
+      problems.push({ key: `${key}.allowed_hosts`, message, advice: 'use "allowlist", or leave the hosts out' });
+    }
+  };
+
+  for (const [key, table] of environmentTables(raw)) {
+    checkHosts(key, table, false);
+    for (const legacy of ["memory", "storage"] as const) {
+      const old = table[legacy];
+      if (typeof old !== "string") continue; // Harbor drops it with a warning, and so do we
+      const megabytes = parseLegacySize(old);
+      const written = toNumber(table[`${legacy}_mb`]);
+      if (megabytes === null) {
+        const advice = `write ${legacy}_mb = <number of MB>, or a number with G, M or K`;
+        problems.push({ key: `${key}.${legacy}`, message: `${JSON.stringify(old)} is no size`, advice });
+      } else if (typeof written === "number" && written !== megabytes) {
+        const message = `says ${megabytes} MB, ${legacy}_mb says ${written}`;
+        problems.push({ key: `${key}.${legacy}`, message, advice: `leave ${legacy} out` });
+      }
+    }
+  }
+
+  for (const key of ["agent", "verifier"]) {
+    const table = raw[key];
+    if (isTable(table)) checkHosts(key, table, true);
+  }
+  const verifier = isTable(raw["verifier"]) ? raw["verifier"] : {};
+  if (verifier["environment_mode"] === "shared" && verifier["environment"] !== undefined) {
+    const advice = 'write "separate", or leave [verifier.environment] out';
+    problems.push({
+      key: "verifier.environment_mode",
+      message: '"shared" does not go with [verifier.environment]',
+      advice,
+    });
   }
   return problems;
 }
