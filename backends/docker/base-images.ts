@@ -90,16 +90,21 @@ async function imageKey(engine: EngineApi, image: string): Promise<string | unde
 }
 
 async function importArchive(engine: EngineApi, base: BaseImage, key: string, archive: string): Promise<void> {
-  const [repo = "", tag = ""] = base.image.split(":");
   const query = new URLSearchParams([
     ["fromSrc", "-"],
-    ["repo", repo],
-    ["tag", tag],
     ["changes", `ENV PATH=${path}`],
     ["changes", `CMD ["bash"]`],
     ["changes", `LABEL ${keyLabel}=${key}`],
   ]);
-  await engine.progress(`/images/create?${query.toString()}`, createReadStream(archive), { timeoutMs: 300_000 });
+  const lines = await engine.progress(`/images/create?${query.toString()}`, createReadStream(archive), {
+    timeoutMs: 300_000,
+  });
+  const id = lines.findLast((line) => /^(sha256:)?[0-9a-f]{64}$/.test(line.status?.trim() ?? ""))?.status?.trim();
+  if (id === undefined)
+    throw new BackendError("ENGINE_REFUSED", `${engine.host} imported ${archive} but named no image`);
+  // Named in a step of its own: Podman 4.3 leaves a tag given to the import out.
+  const [repo = "", tag = ""] = base.image.split(":");
+  await engine.json("POST", `/images/${id}/tag?${new URLSearchParams({ repo, tag }).toString()}`);
 }
 
 /** False when no registry answers soon. */

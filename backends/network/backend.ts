@@ -5,8 +5,8 @@ import { mkdir, readFile, rm, rmdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 
-import { ensureBaseImages, debian12, debian13 } from "../docker/base-images.ts";
-import { enginePackages, type DockerEnvironment } from "../docker/backend.ts";
+import { ensureBaseImages } from "../docker/base-images.ts";
+import { enginePackages } from "../docker/backend.ts";
 import { runCommand, type CommandOptions, type CommandResult } from "../src/command.ts";
 import { engineSocket, privateEngine, startPrivateEngine, stopPrivateEngine } from "../src/engine.ts";
 import { engineVersion } from "../src/engine-api.ts";
@@ -23,8 +23,10 @@ import { waysOut, type InterfaceTable, type Route } from "./sealed.ts";
 export { fakeAddresses, fakeInternet, fakePorts } from "./addresses.ts";
 export type { Contact, Listener } from "./listeners.ts";
 
-/** What tests on the sealed engine need, as environment variables. */
-export interface NetworkEnvironment extends DockerEnvironment {
+/** What tests on the sealed engine need, as environment variables; it has the docker backend's images under the same names. */
+export interface NetworkEnvironment {
+  /** As `DOCKER_HOST`; with a name of its own, so that both backends can be in one environment. */
+  readonly BREAKWATER_NETWORK_DOCKER_HOST: string;
   /** An address of "example.com" in the fake internet, with ports as in `fakePorts`. */
   readonly BREAKWATER_PUBLIC_ADDRESS: string;
   readonly BREAKWATER_PUBLIC_NAME: string;
@@ -188,9 +190,7 @@ export async function internetContacts(folders: BackendFolders = backendFolders(
 
 function environment(folders: BackendFolders): NetworkEnvironment {
   return {
-    DOCKER_HOST: socket(folders),
-    BREAKWATER_IMAGE: debian12.image,
-    BREAKWATER_OTHER_IMAGE: debian13.image,
+    BREAKWATER_NETWORK_DOCKER_HOST: socket(folders),
     BREAKWATER_PUBLIC_ADDRESS: fakeInternet.sites["example.com"].v4,
     BREAKWATER_PUBLIC_NAME: "example.com",
     BREAKWATER_METADATA_ADDRESS: fakeInternet.metadata.v4,
