@@ -50,29 +50,35 @@ function isForced(driver: string): boolean {
   return process.env["CI"] === "true" || named.includes(driver);
 }
 
-interface DriverRun {
+interface DriverOptions {
   readonly forced: boolean;
   readonly long: boolean;
   readonly vitestArgs: readonly string[];
 }
 
-async function testDriver(driver: DriverUnderTest, run: DriverRun): Promise<void> {
-  const env: Record<string, string> = { CONFORMANCE: driver.name };
-  for (const backend of driver.backends) {
-    const result = await bringUp(backend);
-    parts.push({ name: `backend ${backend}`, durationMs: result.durationMs });
-    if (result.ok) {
-      Object.assign(env, result.env);
+async function testDriver(driver: DriverUnderTest, options: DriverOptions): Promise<void> {
+  const [first, ...others] = driver.runs;
+  // Whoever selects tests by hand selects among those of the first run.
+  for (const run of options.vitestArgs.length > 0 ? [first] : [first, ...others]) {
+    const name = run === first ? driver.name : `${driver.name}, ${run.backend}`;
+    const backend = await bringUp(run.backend);
+    parts.push({ name: `backend ${run.backend}`, durationMs: backend.durationMs });
+    if (!backend.ok) {
+      (options.forced ? missing : notRun).push(`not run: ${name}: ${backend.reason}`);
+      if (run === first) return;
       continue;
     }
-    const what = backend === driver.backends[0] ? driver.name : `${driver.name} on ${backend}`;
-    (run.forced ? missing : notRun).push(`not run: ${what}: ${result.reason}`);
-    if (backend === driver.backends[0]) return;
+    const env = { ...backend.env, CONFORMANCE: driver.name };
+    const selection = run.areas && {
+      files: [`packages/runtime-${driver.name}/test/conformance`],
+      testName: `\\[(${run.areas.join("|")})\\.`,
+    };
+    const tests = { reporter: "verbose", args: options.vitestArgs, env, ...selection } as const;
+    record(name, await runTests({ ...tests, project: "live", timeoutMs: LIVE_TIMEOUT_MS }));
+    if (options.long && run === first) {
+      record(`${name}, long`, await runTests({ ...tests, project: "long", timeoutMs: LONG_TIMEOUT_MS }));
+    }
   }
-  const options = { reporter: "verbose", args: run.vitestArgs, env } as const;
-  record(driver.name, await runTests({ ...options, project: "live", timeoutMs: LIVE_TIMEOUT_MS }));
-  if (run.long)
-    record(`${driver.name}, long`, await runTests({ ...options, project: "long", timeoutMs: LONG_TIMEOUT_MS }));
 }
 
 function record(name: string, run: TestRun): void {

@@ -1,13 +1,29 @@
 import { command, seconds, source } from "./command.ts";
 
-/** A driver that has live tests, and the backends (`backends/`) that they need. */
+/** A driver that has live tests. */
 export interface DriverUnderTest {
   readonly name: string;
-  /** The first one is the driver's own; without it nothing of the driver can be tested. */
-  readonly backends: readonly [string, ...string[]];
+  /** The first one is the driver's own backend, for all its tests; without it nothing of the driver can be tested. */
+  readonly runs: readonly [LiveRun, ...LiveRun[]];
 }
 
-export const drivers: readonly DriverUnderTest[] = [{ name: "docker", backends: ["docker"] }];
+/** Live tests on one backend (`backends/`). */
+export interface LiveRun {
+  readonly backend: string;
+  /** Only these areas of the conformance suite: those for which this backend has what others have not. */
+  readonly areas?: readonly string[];
+}
+
+export const drivers: readonly DriverUnderTest[] = [
+  {
+    name: "docker",
+    runs: [
+      { backend: "docker" },
+      // A sealed engine with a small fake internet: what may and may not be reached is tried there only.
+      { backend: "network", areas: ["network", "isolation"] },
+    ],
+  },
+];
 
 export type BackendResult =
   | { readonly ok: true; readonly env: Readonly<Record<string, string>>; readonly durationMs: number }
