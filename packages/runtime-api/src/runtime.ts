@@ -94,6 +94,25 @@ export interface BoxReport {
   readonly memoryMounts: readonly string[];
 }
 
+/** One component of a path in a box, as it is: a link is not followed. */
+export interface PathComponent {
+  /** Absolute. */
+  readonly path: string;
+  readonly kind: "file" | "directory" | "link" | "other";
+  /** Permission bits with setuid, setgid and sticky, 07777 at most. */
+  readonly mode: number;
+  readonly uid: number;
+  readonly gid: number;
+  readonly linkTarget: string | null;
+}
+
+/** What `killProcesses` did. */
+export interface KillReport {
+  readonly killed: number;
+  /** What still runs, our own programs left out. */
+  readonly remaining: readonly { readonly pid: number; readonly argv: readonly string[] }[];
+}
+
 /**
  * One box. Constructing it does no I/O; several operations may run at the same time.
  * Errors are `RuntimeError`s; see `RuntimeErrorCode`.
@@ -120,7 +139,8 @@ export interface Runtime extends AsyncDisposable {
 
   /**
    * The entries, or the members of a plain tar stream, become contents of `directory` (absolute, made when missing). Nothing is
-   * written through a link, neither on the way to `directory` (`ERR_PATH_LINK`) nor below it (the link is replaced). Verified.
+   * written through a link, neither on the way to `directory` (`ERR_PATH_LINK`) nor below it (the link is replaced). A directory that
+   * exists is kept and gets the mode and the owner of its entry. Verified.
    */
   upload(
     files: readonly UploadEntry[] | AsyncIterable<Uint8Array>,
@@ -141,6 +161,22 @@ export interface Runtime extends AsyncDisposable {
     limits: { readonly maxBytes: number },
     options?: OperationOptions,
   ): Promise<Uint8Array | null>;
+
+  /**
+   * The components of an absolute path as they are, from the first below `/` on; it ends with the last that exists, or with the first that
+   * is no directory. Links are not followed. Only while the box runs.
+   */
+  inspectPath(path: string, options?: OperationOptions): Promise<readonly PathComponent[]>;
+
+  /**
+   * Removes the paths (absolute) with all below them, as root. No link is followed: one on the way is `ERR_PATH_LINK`, one as the last
+   * component is removed itself. A missing path is fine; a mount point is emptied. Verified by looking; what is left is
+   * `ERR_PATH_DENIED`. Only while the box runs.
+   */
+  removePaths(paths: readonly string[], options?: OperationOptions): Promise<void>;
+
+  /** Kills every process but our own programs, as far as the box's root can, and lists what remains. Only while the box runs. */
+  killProcesses(options?: OperationOptions): Promise<KillReport>;
 
   /** To a policy that the spec announced; another one is a `TypeError`. When it returns the policy holds; when it rejects the box is `unfit`. */
   setNetwork(policy: NetworkPolicy, options?: OperationOptions): Promise<void>;
