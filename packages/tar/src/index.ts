@@ -1,0 +1,13 @@
+export { directoryMembers, isScript, packDirectory } from "./directory.ts";
+export type { PackDirectoryOptions } from "./directory.ts";
+export { isTarError, TarError } from "./errors.ts";
+export type { TarErrorCode, TarErrorDetails } from "./errors.ts";
+export { excluder } from "./exclude.ts";
+export { checkMode, packTar } from "./pack.ts";
+export type { PackMember } from "./pack.ts";
+export { readTar } from "./read.ts";
+export type { MemberType, ReadTarLimits, TarMember } from "./read.ts";
+export { safeMembers } from "./safe-members.ts";
+export type { LeftOutMember, LeftOutReason, SafeMember, SafeMembersOptions } from "./safe-members.ts";
+export { extractSpool, readSpool, spoolArtifact } from "./spool.ts";
+export type { Spool, SpoolOptions } from "./spool.ts";
