@@ -106,15 +106,9 @@ export function planTrial(task: Task, capabilities: RuntimeCapabilities, options
     (mode === "shared" ? verifierTimeoutMs : 0);
   let agentDeadlineMs = agentTimeoutMs ?? options.agentDeadlineMs ?? DEFAULT_LIFETIME_MS;
   if (agentTimeoutMs === null && capabilities.maxLifetimeMs !== null) {
-    agentDeadlineMs = Math.min(agentDeadlineMs, capabilities.maxLifetimeMs - otherPhasesMs);
-    if (agentDeadlineMs < LEAST_PHASE_MS) {
-      notes.refuseKey(
-        "agent.timeout_sec",
-        `a box lives at most ${capabilities.maxLifetimeMs} ms here, which leaves no time for the agent`,
-        "use shorter timeouts, or a driver with longer-lived boxes",
-      );
-      agentDeadlineMs = LEAST_PHASE_MS;
-    }
+    // If nothing is left, the lifetime that is asked for below is refused.
+    const left = Math.max(LEAST_PHASE_MS, capabilities.maxLifetimeMs - otherPhasesMs);
+    agentDeadlineMs = Math.min(agentDeadlineMs, left);
   }
 
   // 4. What travels
