@@ -1,5 +1,7 @@
 export { deadline, withDeadline } from "./deadline.ts";
 export type { Deadline, OperationDescription } from "./deadline.ts";
+export { joinArchives, readSingleFile } from "./download.ts";
+export type { PathArchive } from "./download.ts";
 export { runExec } from "./exec-session.ts";
 export type { AbnormalEnd, ExecCall, ExecRequest, ExecTransport } from "./exec-session.ts";
 export { isLeftover, LABELS, labelsFor, parseLabels } from "./labels.ts";
@@ -10,3 +12,7 @@ export type { Owner } from "./owner.ts";
 export { retry } from "./retry.ts";
 export type { RetryOptions } from "./retry.ts";
 export { MAX_TIMER_MS, settlesWithin, sleep } from "./timers.ts";
+export { archiveError, codeOfErrno, transferError } from "./transfer-errors.ts";
+export type { TransferContext } from "./transfer-errors.ts";
+export { uploadArchive, uploadThroughHelper } from "./upload.ts";
+export type { HelperUpload, UploadArchive } from "./upload.ts";
