@@ -12,6 +12,8 @@ interface Backend {
   /** Lines for people; an empty list when it does not run. */
   status(): Promise<readonly string[]>;
   env(): Promise<unknown>;
+  /** Runs a program in the backend's network; gives back its exit code. */
+  run?(argv: readonly [string, ...string[]]): Promise<number>;
 }
 
 const backends: Readonly<Record<string, Backend>> = {
@@ -28,6 +30,7 @@ const backends: Readonly<Record<string, Backend>> = {
       const engine = await network.status();
       return engine === undefined ? [] : [`${engine.version} with a fake internet`, engine.host];
     },
+    run: (argv) => network.runAttached(argv),
   },
 };
 
@@ -38,6 +41,8 @@ const usage = `usage: npm run backends -- <${Object.keys(backends).join("|")}> u
   status  what is running, and where; exit code 3 when it is not
   env     environment variables for tests, as JSON
 
+network run PROGRAM ARGUMENTS...  runs a program with the sealed engine's environment, in the network of its host
+
 example: npm run backends -- docker up`;
 
 async function main(args: readonly string[]): Promise<number> {
@@ -47,6 +52,11 @@ async function main(args: readonly string[]): Promise<number> {
     return 0;
   }
   const backend = Object.hasOwn(backends, name) ? backends[name] : undefined;
+  const [program, ...programArguments] = rest;
+  if (verb === "run" && backend?.run !== undefined && program !== undefined) {
+    Object.assign(process.env, await backend.env());
+    return await backend.run([program, ...programArguments]);
+  }
   if (backend === undefined || rest.length > 0) throw new BackendError("USAGE", usage);
   switch (verb) {
     case "up":

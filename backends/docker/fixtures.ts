@@ -9,7 +9,16 @@ import { contentKey, debian12 } from "./base-images.ts";
 import { buildContext, type ContextFile } from "./build-context.ts";
 
 /** The folders of `fixtures/`; what each is for stands in its Dockerfile. */
-export const fixtureNames = ["entrypoint", "non-root", "path", "no-shell", "no-tar", "stale", "symlinked-app"] as const;
+export const fixtureNames = [
+  "entrypoint",
+  "entrypoint-recording",
+  "non-root",
+  "path",
+  "no-shell",
+  "no-tar",
+  "stale",
+  "symlinked-app",
+] as const;
 
 export type FixtureName = (typeof fixtureNames)[number];
 

@@ -33,10 +33,12 @@ export const fakeInternet = {
   neighbours: { v4: ["10.77.7.7", "192.168.77.7", "100.64.7.7"], v6: ["fd77::7"] },
 } as const;
 
-/** Ports that every address of the fake internet answers on. */
+/** Ports that every address of the fake internet answers on; "the host" answers on `echo` and `hostLoopback`. */
 export const fakePorts = {
   /** TCP and UDP: sends back what it gets. */
   echo: 7,
+  /** TCP echo on 127.0.0.1 of "the host" only. */
+  hostLoopback: 7007,
   /** HTTP: JSON `{host, path, method, local, remote}`. */
   http: 80,
   /** TCP echo, where TLS would be. */

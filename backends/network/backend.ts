@@ -2,11 +2,12 @@ import { spawn, type ChildProcess } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import { existsSync, readlinkSync } from "node:fs";
 import { mkdir, readFile, rm, rmdir, writeFile } from "node:fs/promises";
+import { constants } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 
-import { ensureBaseImages } from "../docker/base-images.ts";
-import { enginePackages } from "../docker/backend.ts";
+import { debian12, debian13, ensureBaseImages } from "../docker/base-images.ts";
+import { enginePackages, type DockerEnvironment } from "../docker/backend.ts";
 import { runCommand, type CommandOptions, type CommandResult } from "../src/command.ts";
 import { engineSocket, privateEngine, startPrivateEngine, stopPrivateEngine } from "../src/engine.ts";
 import { engineVersion } from "../src/engine-api.ts";
@@ -23,10 +24,8 @@ import { waysOut, type InterfaceTable, type Route } from "./sealed.ts";
 export { fakeAddresses, fakeInternet, fakePorts } from "./addresses.ts";
 export type { Contact, Listener } from "./listeners.ts";
 
-/** What tests on the sealed engine need, as environment variables; it has the docker backend's images under the same names. */
-export interface NetworkEnvironment {
-  /** As `DOCKER_HOST`; with a name of its own, so that both backends can be in one environment. */
-  readonly BREAKWATER_NETWORK_DOCKER_HOST: string;
+/** What tests on the sealed engine need, as environment variables: the same as on any engine, and where to send something. */
+export interface NetworkEnvironment extends DockerEnvironment {
   /** An address of "example.com" in the fake internet, with ports as in `fakePorts`. */
   readonly BREAKWATER_PUBLIC_ADDRESS: string;
   readonly BREAKWATER_PUBLIC_NAME: string;
@@ -115,9 +114,6 @@ export async function env(folders: BackendFolders = backendFolders()): Promise<N
  */
 export async function assertNoWayOut(folders: BackendFolders = backendFolders()): Promise<void> {
   const first = await firstProcess(folders);
-  if (readlinkSync(`/proc/${first.pid}/ns/net`) === readlinkSync("/proc/self/ns/net")) {
-    throw new BackendError("WAY_OUT", "the network backend shares this process' network");
-  }
   const deadline = Date.now() + 5_000;
   for (;;) {
     const reasons = await findWaysOut(first);
@@ -127,6 +123,27 @@ export async function assertNoWayOut(folders: BackendFolders = backendFolders())
       throw new BackendError("WAY_OUT", `the network backend is not sealed: ${reasons.join("; ")}`);
     await sleep(200);
   }
+}
+
+/**
+ * Runs a program in the network of "the host", with this process' terminal, files and processes, and gives back its exit code:
+ * for a whole test run whose own listeners are to be the host's.
+ */
+export async function runAttached(
+  argv: readonly [string, ...string[]],
+  folders: BackendFolders = backendFolders(),
+): Promise<number> {
+  await assertNoWayOut(folders);
+  const first = await firstProcess(folders);
+  const child = spawn("nsenter", ["--target", String(first.pid), "--net", ...argv], { stdio: "inherit" });
+  // A terminal sends these to the program as well; this process only waits for it.
+  for (const name of ["SIGINT", "SIGTERM"] as const) process.on(name, () => child.kill(name));
+  return await new Promise<number>((resolve, reject) => {
+    child.once("error", reject);
+    child.once("exit", (code, killedBy) =>
+      resolve(killedBy === null ? (code ?? 1) : 128 + constants.signals[killedBy]),
+    );
+  });
 }
 
 /** Runs a program in the network of "the host" or of the fake internet, and waits for it. */
@@ -183,14 +200,19 @@ export async function startListeners(
   return { contacts: () => readContacts(settings.contactsFile), [Symbol.asyncDispose]: close };
 }
 
-/** Who has reached the fake internet since `up`, oldest first. */
-export async function internetContacts(folders: BackendFolders = backendFolders()): Promise<readonly Contact[]> {
-  return await readContacts(join(runFolder(folders), "internet.contacts"));
+/** Who has reached the fake internet, or the standing services of "the host", since `up`; oldest first. */
+export async function contacts(
+  where: "host" | "internet",
+  folders: BackendFolders = backendFolders(),
+): Promise<readonly Contact[]> {
+  return await readContacts(join(runFolder(folders), `${where}.contacts`));
 }
 
 function environment(folders: BackendFolders): NetworkEnvironment {
   return {
-    BREAKWATER_NETWORK_DOCKER_HOST: socket(folders),
+    DOCKER_HOST: socket(folders),
+    BREAKWATER_IMAGE: debian12.image,
+    BREAKWATER_OTHER_IMAGE: debian13.image,
     BREAKWATER_PUBLIC_ADDRESS: fakeInternet.sites["example.com"].v4,
     BREAKWATER_PUBLIC_NAME: "example.com",
     BREAKWATER_METADATA_ADDRESS: fakeInternet.metadata.v4,
@@ -221,8 +243,16 @@ function settingsFiles(run: string): Record<string, string> {
     { protocol: "tcp", address, port: fakePorts.other },
   ]);
   const names = [...resolvers.v4, ...resolvers.v6].map((address): Listener => ({ protocol: "dns", address, port: 53 }));
+  const ofHost: readonly Listener[] = [
+    { protocol: "tcp", address: "0.0.0.0", port: fakePorts.echo },
+    { protocol: "tcp", address: "::", port: fakePorts.echo },
+    { protocol: "udp", address: host.v4, port: fakePorts.echo },
+    { protocol: "udp", address: host.v6, port: fakePorts.echo },
+    { protocol: "tcp", address: "127.0.0.1", port: fakePorts.hostLoopback },
+  ];
   return {
     "network.config": lines.join(""),
+    "host.json": JSON.stringify(listenersSettings(run, "host", ofHost)),
     "internet.json": JSON.stringify(listenersSettings(run, "internet", [...listeners, ...names])),
   };
 }

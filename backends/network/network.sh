@@ -1,5 +1,5 @@
 #!/bin/bash
-# network.sh RUN_FOLDER CONFIG NODE INTERNET_PROGRAM COMMAND...: first process of the network backend's namespaces.
+# network.sh RUN_FOLDER CONFIG NODE LISTENERS_PROGRAM COMMAND...: first process of the network backend's namespaces.
 # Builds a host's network with a fake internet behind it, then becomes COMMAND (the engine).
 #
 #   boxes ── engine's bridges ── [this namespace: "the host"] ── internet0 ── wire0 ═ eth0 [namespace "internet"]
@@ -47,7 +47,13 @@ ip route add 169.254.169.254/32 via "$ROUTER4" dev internet0
 echo "nameserver $RESOLVER4" >"$run/resolv.conf"
 [ ! -e /etc/resolv.conf ] || mount --bind "$run/resolv.conf" "$(readlink -f /etc/resolv.conf)"
 
-inside "$node" --conditions=@breakwater/source "$program" "$run/internet.json" >>"$run/internet.log" 2>&1 &
-for _ in $(seq 200); do [ -e "$run/internet.ready" ] && break; kill -0 $!; sleep 0.05; done
-[ -e "$run/internet.ready" ]
+# --- Who answers: on the internet, and as services of "the host".
+listeners() {
+  "$@" >>"$run/listeners.log" 2>&1 &
+  local pid=$!
+  for _ in $(seq 200); do [ -e "$ready" ] && return; kill -0 $pid; sleep 0.05; done
+  return 1
+}
+ready=$run/internet.ready listeners inside "$node" --conditions=@breakwater/source "$program" "$run/internet.json"
+ready=$run/host.ready listeners "$node" --conditions=@breakwater/source "$program" "$run/host.json"
 exec "$@"

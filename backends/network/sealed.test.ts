@@ -19,6 +19,10 @@ describe("waysOut", () => {
     expect(waysOut([loopback, bridge, wire("veth1", 9, 8)], [box], [route])).toEqual([]);
   });
 
+  it("does not take another network for the backend's", () => {
+    expect(waysOut([loopback], [], [])).toEqual(["this is not the backend's network"]);
+  });
+
   it.each([
     ["a wire to somewhere else", [wire("veth1", 9, 7)], [route], /veth1 is in no namespace/],
     ["a wire whose number only looks right", [wire("veth1", 10, 8)], [route], /veth1 is in no namespace/],

@@ -40,5 +40,6 @@ export function waysOut(
   const routes = defaultRoutes
     .filter((route) => route.dst === "default" && route.dev !== "internet0")
     .map((route) => `a default route leads to ${route.dev ?? route.gateway ?? "somewhere"}`);
-  return [...reasons, ...routes];
+  const foreign = host.some((link) => link.ifname === "internet0") ? [] : ["this is not the backend's network"];
+  return [...foreign, ...reasons, ...routes];
 }

@@ -1,0 +1,54 @@
+import { backendFolders, type BackendFolders } from "../src/folders.ts";
+import { fakeInternet, fakePorts } from "./addresses.ts";
+import { runInside } from "./backend.ts";
+
+/** A server that sends back what it gets. */
+export interface NetworkTarget {
+  /** For messages. */
+  readonly what: string;
+  readonly host: string;
+  readonly port: number;
+  readonly protocol?: "tcp" | "udp";
+  /** Rejects unless the server answers now. Where absent, a box on the public network can ask it. */
+  readonly answers?: () => Promise<void>;
+}
+
+/** Where boxes on this backend can try to send something, in the shape that the conformance suite takes. */
+export interface NetworkTargets {
+  readonly reachable: { readonly host: string; readonly port: number };
+  readonly name: string;
+  /** What a box without a network must not reach. */
+  readonly unreachable: readonly NetworkTarget[];
+  readonly allowlist: { readonly port: number; readonly allowed: string; readonly denied: string };
+}
+
+export function networkTargets(folders: BackendFolders = backendFolders()): NetworkTargets {
+  const { host, metadata, neighbours, resolvers, sites } = fakeInternet;
+  const port = fakePorts.echo;
+  // Not every public network has IPv6: these are asked from the engine's host.
+  const v6 = (what: string, address: string): NetworkTarget => ({
+    what,
+    host: address,
+    port,
+    answers: async () => {
+      await runInside(["bash", "-c", `exec 3<>/dev/tcp/${address}/${port}`], { timeoutMs: 5_000 }, folders);
+    },
+  });
+  return {
+    reachable: { host: "example.com", port },
+    name: "example.com",
+    unreachable: [
+      { what: "an address of the internet", host: sites["example.com"].v4, port },
+      { what: "an address of the internet by UDP", host: sites["example.com"].v4, port, protocol: "udp" },
+      { what: "a public resolver", host: resolvers.v4[0], port, protocol: "udp" },
+      { what: "the metadata address", host: metadata.v4, port },
+      { what: "the engine host's own address", host: host.v4, port },
+      { what: "the engine host's own address by UDP", host: host.v4, port, protocol: "udp" },
+      { what: "a private neighbour of the engine's host", host: neighbours.v4[0], port },
+      v6("an address of the internet (IPv6)", sites["example.com"].v6),
+      v6("the metadata address (IPv6)", metadata.v6),
+      v6("the engine host's own address (IPv6)", host.v6),
+    ],
+    allowlist: { port: fakePorts.https, allowed: "example.com", denied: "example.org" },
+  };
+}
