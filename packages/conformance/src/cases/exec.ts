@@ -752,6 +752,28 @@ export const execCases: readonly ConformanceCase[] = [
     },
   },
   {
+    id: "exec.kill-processes",
+    level: "MUST",
+    title: "kill every program of the box but our own, and say what remains",
+    promise:
+      "killProcesses: kills every process but our own programs, as far as the box's root can, and lists what remains.",
+    covers: ["B92"],
+    async run({ ownBox }) {
+      const box = await ownBox();
+      const [daemon, escaped] = [uniqueSeconds(), uniqueSeconds()];
+      await shell(
+        box,
+        `trap "" TERM; (setsid sleep ${daemon} >/dev/null 2>&1 &); (setsid env -i sleep ${escaped} >/dev/null 2>&1 &)`,
+      );
+      assert.equal(await sleeping(box, daemon, escaped), 2);
+      const report = await box.killProcesses();
+      assert.ok(report.killed >= 2, `${report.killed} were killed`);
+      assert.deepEqual(report.remaining, []);
+      assert.equal(await sleeping(box, daemon, escaped), 0);
+      await assertAnswers(box);
+    },
+  },
+  {
     id: "exec.long-and-silent",
     level: "MUST",
     title: "let a silent program work for long while leftovers are swept",

@@ -421,6 +421,103 @@ export const filesCases: readonly ConformanceCase[] = [
     },
   },
   {
+    id: "files.upload-existing-folder",
+    level: "MUST",
+    title: "keep a folder that exists, with the mode and owner of its entry",
+    promise: "A directory that exists is kept and gets the mode and the owner of its entry.",
+    async run({ sharedBox }) {
+      const box = await sharedBox();
+      const to = folder();
+      await shell(
+        box,
+        `mkdir -p ${to}/there ${to}/other; chmod 0700 ${to}/there ${to}/other; echo kept >${to}/there/file`,
+      );
+      await box.upload(
+        [
+          { path: "there", directory: true, mode: 0o777 },
+          { path: "other/file", content: "x" },
+        ],
+        to,
+      );
+      const seen = await tree(box, to);
+      assert.deepEqual([seen.get("there")?.mode, seen.get("there/file")?.content], ["0777", "kept\n"]);
+      assert.equal(seen.get("other")?.mode, "0700", "a folder without an entry of its own was changed");
+    },
+  },
+  {
+    id: "files.inspect-path",
+    level: "MUST",
+    title: "say what every component of a path is, and follow no link",
+    promise:
+      "inspectPath: it ends with the last that exists, or with the first that is no directory. Links are not followed.",
+    covers: ["B44", "B93"],
+    async run({ sharedBox }) {
+      const box = await sharedBox();
+      const at = folder();
+      await shell(
+        box,
+        `mkdir -p ${at}/real/deep; chmod 2750 ${at}/real; chown 12:34 ${at}/real; echo x >${at}/real/file; ln -s real ${at}/hop; mkfifo ${at}/fifo`,
+      );
+      const seen = async (path: string): Promise<readonly string[]> =>
+        (await box.inspectPath(`${at}${path}`))
+          .slice(3)
+          .map((it) => `${it.path.slice(at.length)} ${it.kind} ${it.linkTarget ?? ""}`.trim());
+      assert.deepEqual(
+        (await box.inspectPath(at)).map((it) => [it.path, it.kind]),
+        [
+          ["/var", "directory"],
+          ["/var/tmp", "directory"],
+          [at, "directory"],
+        ],
+      );
+      assert.deepEqual(await seen("/real/deep"), ["/real directory", "/real/deep directory"]);
+      assert.deepEqual(await seen("/real/deep/no/such"), ["/real directory", "/real/deep directory"]);
+      assert.deepEqual(await seen("/real/file/below"), ["/real directory", "/real/file file"]);
+      assert.deepEqual(await seen("/hop/deep"), ["/hop link real"]);
+      assert.deepEqual(await seen("/fifo"), ["/fifo other"]);
+      const real = (await box.inspectPath(`${at}/real`)).at(-1);
+      assert.deepEqual([real?.mode, real?.uid, real?.gid], [0o2750, 12, 34]);
+      await mistake(() => box.inspectPath("relative"));
+    },
+  },
+  {
+    id: "files.remove-paths",
+    level: "MUST",
+    title: "remove paths with all below them, links themselves and never what they point to",
+    promise:
+      "removePaths: no link is followed: one on the way is ERR_PATH_LINK, one as the last component is removed itself.",
+    covers: ["B93"],
+    async run({ sharedBox }) {
+      const box = await sharedBox();
+      const at = folder();
+      await shell(
+        box,
+        `mkdir -p ${at}/gone/deep ${at}/victim; cd ${at}; echo x >gone/deep/file; chmod 0000 gone/deep/file; ln -s ../victim gone/out; echo kept >victim/file; ln -s victim link; ln -s victim hop; echo x >single`,
+      );
+      await box.removePaths([`${at}/gone`, `${at}/link`, `${at}/single`, `${at}/no/such/path`]);
+      await rejection(box.removePaths([`${at}/hop/file`]), "ERR_PATH_LINK");
+      assert.deepEqual([...(await tree(box, at)).keys()].sort(), ["hop", "victim", "victim/file"]);
+      await mistake(() => box.removePaths(["relative"]));
+      await mistake(() => box.removePaths([`${at}/../etc`]));
+    },
+  },
+  {
+    id: "files.remove-mount-point",
+    level: "MUST",
+    title: "empty a mount point that it cannot remove, and name what stays",
+    promise: "removePaths: a mount point is emptied. Verified by looking; what is left is ERR_PATH_DENIED.",
+    covers: ["B93"],
+    async run({ ownBox }) {
+      const box = await ownBox();
+      await shell(box, "mkdir -p /dev/shm/a/b; echo x >/dev/shm/a/b/c");
+      await box.removePaths(["/dev/shm"]);
+      assert.equal(await shell(box, "ls -A /dev/shm"), "");
+      const error = await rejection(box.removePaths(["/proc/self"]), "ERR_PATH_DENIED", "ERR_PATH_LINK");
+      assert.ok(error.path?.startsWith("/proc"));
+      await assertAnswers(box);
+    },
+  },
+  {
     id: "files.memory-file-system",
     level: "MUST",
     title: "reach a memory file system of the box, or say that it cannot",
