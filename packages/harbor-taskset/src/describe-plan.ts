@@ -4,7 +4,7 @@ import type { ArtifactPlan, PlannedSpec, TrialPlan } from "./plan.ts";
 import { formatProblem } from "./problems.ts";
 import type { TaskHealthcheck } from "./task.ts";
 
-/** The decisions of a plan in plain sentences, for people. Of environment variables only the names. */
+/** The decisions of a plan in plain sentences, for people; its warnings are beside it. Of environment variables only the names. */
 export function describePlan(plan: TrialPlan): string[] {
   const { agentBox, agent, verifier } = plan;
   const lines = [`Task ${plan.task.name} in ${plan.task.directory}.`, describeMode(plan)];
@@ -61,7 +61,6 @@ export function describePlan(plan: TrialPlan): string[] {
   if (plan.strictArtifacts) lines.push("An artifact that has to be left out makes the trial end without rewards.");
   for (const { box, key, value } of plan.notEnforced)
     lines.push(`Not enforced here: ${key} = ${value} of the ${box}'s box.`);
-  lines.push(...plan.warnings.map((warning) => `Warning: ${formatProblem(warning)}`));
   return lines;
 }
 
