@@ -135,7 +135,8 @@ export async function runAttached(
 ): Promise<number> {
   await assertNoWayOut(folders);
   const first = await firstProcess(folders);
-  const child = spawn("nsenter", ["--target", String(first.pid), "--net", ...argv], { stdio: "inherit" });
+  const [program, ...args] = [...networkOnly(first.pid), ...argv] as [string, ...string[]];
+  const child = spawn(program, args, { stdio: "inherit" });
   // A terminal sends these to the program as well; this process only waits for it.
   for (const name of ["SIGINT", "SIGTERM"] as const) process.on(name, () => child.kill(name));
   return await new Promise<number>((resolve, reject) => {
@@ -276,7 +277,7 @@ async function readContacts(path: string): Promise<readonly Contact[]> {
 }
 
 async function findWaysOut(first: ProcessIdentity): Promise<string[]> {
-  const enter = ["nsenter", "--target", String(first.pid), "--net"] as const;
+  const enter = networkOnly(first.pid);
   const host = await interfaces(enter);
   // Every network namespace that a process of the backend lives in, but the host's.
   const others = new Map<string, number>();
@@ -286,9 +287,8 @@ async function findWaysOut(first: ProcessIdentity): Promise<string[]> {
   }
   const tables = await Promise.all(
     [...others.values()].map(async (pid): Promise<InterfaceTable> => {
-      const target = ["nsenter", "--target", String(pid), "--net"] as const;
       // Its process may have ended since; then the namespace proves nothing.
-      return await interfaces(target).catch(() => []);
+      return await interfaces(networkOnly(pid)).catch(() => []);
     }),
   );
   const routes = await Promise.all(
@@ -353,6 +353,11 @@ async function enterCommand(where: "host" | "internet", folders: BackendFolders)
   );
   if (sleeper === undefined) throw notRunning();
   return ["nsenter", "--target", String(sleeper.identity.pid), "--mount", "--net", "--root", "--wd"];
+}
+
+/** Leaves files and processes as they are here. */
+function networkOnly(pid: number): [string, ...string[]] {
+  return ["nsenter", "--target", String(pid), "--net"];
 }
 
 async function endChild(child: ChildProcess): Promise<void> {

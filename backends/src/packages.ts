@@ -1,4 +1,4 @@
-import { access, readFile, rm, writeFile } from "node:fs/promises";
+import { access, rm, writeFile } from "node:fs/promises";
 
 import { runCommand } from "./command.ts";
 import { BackendError } from "./errors.ts";
@@ -84,17 +84,6 @@ async function disableServices(units: readonly string[]): Promise<void> {
       okExitCodes: [0, 1],
     });
   }
-}
-
-/** `ID`, `VERSION_CODENAME` and the like of this machine. */
-export async function osRelease(): Promise<ReadonlyMap<string, string>> {
-  const text = await readFile("/etc/os-release", "utf8").catch(() => "");
-  return new Map(
-    text.split("\n").flatMap((line) => {
-      const match = /^([A-Z_]+)="?(.*?)"?$/.exec(line);
-      return match?.[1] === undefined || match[2] === undefined ? [] : [[match[1], match[2]] as const];
-    }),
-  );
 }
 
 export async function exists(path: string): Promise<boolean> {
