@@ -663,3 +663,25 @@ verifier = { environment_mode = "separate", env = { TOKEN = "hunter2" }, collect
   }
   expect(text).not.toContain("hunter2");
 });
+
+test("the public software tasks: a patch made by a hook, a grader built beside the tests, no network", async () => {
+  const toml = `
+artifacts = ["/logs/artifacts/model.patch"]
+environment.network_mode = "no-network"
+environment.workdir = "/repo"
+verifier.environment_mode = "separate"
+verifier.environment.network_mode = "no-network"
+verifier.collect = [{ command = "git diff base > /logs/artifacts/model.patch" }]
+`;
+  const planned = await plan(toml, {}, { ...DOCKERFILE, "environment/Dockerfile": "FROM x" });
+  expect(planned.warnings).toEqual([]);
+  expect(planned.artifacts.map(({ source, overlaps }) => [source, overlaps])).toEqual([
+    ["/logs/artifacts", []],
+    ["/logs/artifacts/model.patch", ["/logs/artifacts"]],
+  ]);
+  expect(planned.verifier).toMatchObject({
+    box: { image: { kind: "build" }, spec: { network: { initial: { mode: "no-network" }, later: [] } } },
+    tests: null,
+  });
+  expect(planned.collect).toHaveLength(1);
+});
