@@ -90,6 +90,9 @@ export function packHeader(member: PackMember): Buffer {
   const mode = "mode" in member ? member.mode : undefined;
   const name = JSON.stringify(path.toString());
   if (mode !== undefined) checkMode(mode, name);
+  // Readers take a file with such a name for a directory.
+  if (member.type !== "directory" && path.at(-1) === 0x2f)
+    throw new TypeError(`${name}: only a directory's path may end in "/"`);
   return encodeHeader({
     path: member.type === "directory" && path.at(-1) !== 0x2f ? Buffer.concat([path, Buffer.from("/")]) : path,
     linkTarget: "linkTarget" in member ? bytesOf(member.linkTarget) : Buffer.alloc(0),

@@ -177,8 +177,9 @@ function fileMember(member: SafeMember & { readonly size: number }, content: Asy
 }
 
 function readableMode({ type, mode }: SafeMember): number {
-  const entering = type === "directory" ? 0o555 : (mode & 0o100) !== 0 ? 0o555 : 0o444;
-  return (mode & 0o755) | entering;
+  if (type === "link") return mode;
+  const everybody = type === "directory" || (mode & 0o100) !== 0 ? 0o555 : 0o444;
+  return (mode & 0o755) | everybody;
 }
 
 async function writeNew(path: string, content: AsyncIterable<Uint8Array>): Promise<void> {
