@@ -22,7 +22,20 @@ const mayUse: Readonly<Record<string, readonly string[]>> = {
 };
 
 /** Every driver has the same files, so that who knows one finds the way in the others. It may have more. */
-const driverFiles = ["index.ts", "driver.ts", "errors.ts", "options.ts", "runtime.ts", "translate.ts"];
+const driverFiles = [
+  "index",
+  "options",
+  "driver",
+  "translate",
+  "box",
+  "exec",
+  "files",
+  "images",
+  "probe",
+  "report",
+  "sweep",
+  "errors",
+];
 
 const packages = workspacePackages();
 const problems: string[] = [];
@@ -100,9 +113,8 @@ function checkDependencies({ folder, shortName, manifest, isPublished }: Workspa
 }
 
 function checkDriver({ folder }: WorkspacePackage): void {
-  for (const file of driverFiles) {
-    if (!existsSync(join(root, folder, "src", file)))
-      problems.push(`${folder}: has no src/${file}, as every driver has`);
+  for (const file of driverFiles.map((name) => `src/${name}.ts`)) {
+    if (!existsSync(join(root, folder, file))) problems.push(`${folder}: has no ${file}, as every driver has`);
   }
   if (!existsSync(join(root, folder, "test/conformance.test.ts")))
     problems.push(`${folder}: has no test/conformance.test.ts`);
