@@ -1,5 +1,5 @@
 import { spawn } from "node:child_process";
-import { closeSync, openSync, readFileSync } from "node:fs";
+import { closeSync, openSync, readFileSync, readlinkSync } from "node:fs";
 import { mkdir, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -42,6 +42,8 @@ interface EngineState {
 
 /** What dockerd changes on the machine's network, as it was before. */
 interface HostSettings {
+  /** The network namespace that they are about. */
+  readonly network: string;
   readonly ipForward: string;
   /** Programs whose FORWARD policy was no longer the kernel's own, ACCEPT. */
   readonly forwardPolicies: readonly FirewallRule["program"][];
@@ -49,6 +51,7 @@ interface HostSettings {
   readonly hadEngine: boolean;
 }
 
+const networkNamespace = "/proc/self/ns/net";
 const ipForwardFile = "/proc/sys/net/ipv4/ip_forward";
 const startTimeoutMs = 60_000;
 
@@ -134,7 +137,8 @@ export async function stopPrivateEngine(options: Pick<PrivateEngineOptions, "run
     }
   }
   await killLeftovers(options.runFolder);
-  if (state?.before !== undefined) await restoreNetwork(state, state.before);
+  // A namespace that this process is not in has its own rules, and goes with its last process.
+  if (state?.before?.network === readlinkSync(networkNamespace)) await restoreNetwork(state, state.before);
   await removeControlGroups(options.bridge);
   await removeRunFolder(options.runFolder);
 }
@@ -235,6 +239,7 @@ async function killLeftovers(runFolder: string): Promise<void> {
 async function hostSettings(): Promise<HostSettings> {
   const rules = await allRules();
   return {
+    network: readlinkSync(networkNamespace),
     ipForward: readFileSync(ipForwardFile, "utf8").trim(),
     forwardPolicies: rules
       .filter(({ rule }) => rule.startsWith("-P FORWARD ") && rule !== "-P FORWARD ACCEPT")
