@@ -4,6 +4,7 @@ import { join } from "node:path";
 import { Readable } from "node:stream";
 
 import { engineApi, type EngineApi } from "../src/engine-api.ts";
+import { BackendError } from "../src/errors.ts";
 import { withLock } from "../src/lock.ts";
 import { contentKey, debian12 } from "./base-images.ts";
 import { buildContext, type ContextFile } from "./build-context.ts";
@@ -22,20 +23,23 @@ export const fixtureNames = [
 
 export type FixtureName = (typeof fixtureNames)[number];
 
-/** Image names on the engine, by fixture. */
-export type FixtureImages = Readonly<Record<FixtureName, string>>;
-
 /**
  * Builds the fixture images that this engine does not have yet, on the base images (see `up`), and returns their names.
  * The tag is a hash of everything that goes into the image, so that an image that is there is the right one.
  *
+ * Errors: `MISSING_TOOL` (`no-shell` without box-helper's program) and those of the engine.
+ *
  * @param host as in `DOCKER_HOST`
+ * @param names default: all of them
  */
-export async function ensureFixtureImages(host: string): Promise<FixtureImages> {
+export async function ensureFixtureImages<const Name extends FixtureName = FixtureName>(
+  host: string,
+  names: readonly Name[] = fixtureNames as readonly FixtureName[] as readonly Name[],
+): Promise<Readonly<Record<Name, string>>> {
   const engine = engineApi(host);
-  const names: [FixtureName, string][] = [];
-  for (const fixture of fixtureNames) names.push([fixture, await ensureFixtureImage(engine, fixture)]);
-  return Object.fromEntries(names) as FixtureImages;
+  const images: [Name, string][] = [];
+  for (const name of names) images.push([name, await ensureFixtureImage(engine, name)]);
+  return Object.fromEntries(images) as Record<Name, string>;
 }
 
 async function ensureFixtureImage(engine: EngineApi, fixture: FixtureName): Promise<string> {
@@ -57,9 +61,17 @@ async function contextFiles(fixture: FixtureName): Promise<readonly ContextFile[
   const files = await Promise.all(names.map(async (name) => ({ name, content: await readFile(join(folder, name)) })));
   // The one static program that every clone has: the committed helper.
   if (fixture !== "no-shell") return files;
-  return [...files, { name: "helper", content: await readFile(helperProgram()), mode: 0o755 }];
+  return [...files, { name: "helper", content: await readFile(await helperProgram()), mode: 0o755 }];
 }
 
-function helperProgram(): string {
-  return join(import.meta.dirname, `../../packages/box-helper/bin/helper-linux-${process.arch}`);
+async function helperProgram(): Promise<string> {
+  const folder = join(import.meta.dirname, "../../packages/box-helper/bin");
+  const architecture = process.arch === "x64" ? /x64|amd64|x86_64/ : /arm64|aarch64/;
+  const name = (await readdir(folder).catch(() => [])).find((each) => architecture.test(each));
+  if (name === undefined) {
+    throw new BackendError("MISSING_TOOL", `no program for ${process.arch} in ${folder}`, {
+      advice: "run `sh build.sh` in packages/box-helper",
+    });
+  }
+  return join(folder, name);
 }
