@@ -36,7 +36,9 @@ export async function checkDocumentedCode(): Promise<CheckResult> {
     };
     await writeFile(join(folder, "tsconfig.json"), JSON.stringify(settings));
     const types = await command(["tsc", "-p", FOLDER], { output: "capture", timeoutMs: 120_000 });
-    return types.exitCode === 0 ? { outcome: "passed" } : { outcome: "failed", output: types.stdout };
+    // What is wrong in the packages themselves is another check's to say.
+    const complaints = types.stdout.split("\n").filter((line) => line.startsWith(FOLDER));
+    return complaints.length === 0 ? { outcome: "passed" } : { outcome: "failed", output: complaints.join("\n") };
   } finally {
     await rm(folder, { recursive: true, force: true });
   }
