@@ -1,35 +1,37 @@
-import { setTimeout as timer } from "node:timers/promises";
-
 /** Node fires a timer with a longer delay at once; every delay of ours is clamped to it (24.8 days). */
 export const MAX_TIMER_MS: number = 2 ** 31 - 1;
 
 /** A pause. Rejects with the signal's reason when it fires. */
 export async function sleep(delayMs: number, signal?: AbortSignal): Promise<void> {
   signal?.throwIfAborted();
+  let onAbort: (() => void) | undefined;
+  let timer: NodeJS.Timeout | undefined;
   try {
-    await timer(Math.min(Math.max(delayMs, 0), MAX_TIMER_MS), undefined, signal === undefined ? {} : { signal });
-  } catch (error) {
-    signal?.throwIfAborted();
-    throw error;
+    await new Promise<void>((resolve, reject) => {
+      timer = setTimeout(resolve, clampDelay(delayMs));
+      onAbort = (): void => reject(signal?.reason as Error);
+      signal?.addEventListener("abort", onAbort, { once: true });
+    });
+  } finally {
+    clearTimeout(timer);
+    if (onAbort !== undefined) signal?.removeEventListener("abort", onAbort);
   }
 }
 
 /** True if the promise settles, well or badly, within the time. Never rejects and leaves no timer behind. */
 export async function settlesWithin(promise: Promise<unknown>, limitMs: number): Promise<boolean> {
-  const cancel = new AbortController();
-  const settled = promise.then(
-    () => true,
-    () => true,
-  );
-  const late = sleep(limitMs, cancel.signal).then(
-    () => false,
-    () => false,
-  );
-  try {
-    return await Promise.race([settled, late]);
-  } finally {
-    cancel.abort();
-  }
+  return await new Promise<boolean>((resolve) => {
+    const timer = setTimeout(() => resolve(false), clampDelay(limitMs));
+    const onSettled = (): void => {
+      clearTimeout(timer);
+      resolve(true);
+    };
+    promise.then(onSettled, onSettled);
+  });
+}
+
+function clampDelay(delayMs: number): number {
+  return Math.min(Math.max(delayMs, 0), MAX_TIMER_MS);
 }
 
 /** A promise that somebody else resolves. */
