@@ -51,7 +51,10 @@ export function parseAllowlistEntry(entry: string): { readonly host: string; rea
   if (name.length > 253) refuse("is longer than 253 characters");
   for (const label of name.split("."))
     if (!LABEL.test(label)) refuse(`has the label ${JSON.stringify(label)}, which no host name has`);
-  if (/^\d+$/.test(name.split(".").at(-1) ?? "")) refuse("ends in a number and is not an IPv4 address");
+  // As URLs have it: resolvers take such a name for an address, in decimal, octal or hexadecimal.
+  if (/^(?:\d+|0x[0-9a-f]*)$/.test(name.split(".").at(-1) ?? "")) {
+    refuse("ends in a number and is not an IPv4 address");
+  }
   return { host, kind: wildcard ? "wildcard" : "name" };
 }
 
