@@ -87,7 +87,7 @@ export async function* chunksOf(
   start: number,
   bytes: number,
 ): AsyncGenerator<Uint8Array, void, undefined> {
-  const chunkBytes = 256 * 1024;
+  const chunkBytes = 64 * 1024;
   for (let at = start; at < start + bytes;) {
     const buffer = Buffer.allocUnsafe(Math.min(chunkBytes, start + bytes - at));
     const { bytesRead } = await file.read(buffer, 0, buffer.length, at);
