@@ -1,0 +1,42 @@
+import { InvalidArgumentError, Option } from "commander";
+
+/** `-e` is Harbor's name for it. */
+export function runtimeOption(): Option {
+  return new Option("-e, --runtime <driver>", "docker, a driver's package name, or the path of one").default("docker");
+}
+
+/** Where the caller stands: npm scripts run in the project's root and say where they were called from. */
+export function workingDirectory(): string {
+  return process.cwd();
+}
+
+export function wholeNumber(minimum: number): (text: string) => number {
+  return (text) => {
+    const value = Number(text);
+    if (!/^\d+$/.test(text) || !Number.isSafeInteger(value) || value < minimum) {
+      throw new InvalidArgumentError(`Expected a whole number of at least ${minimum}.`);
+    }
+    return value;
+  };
+}
+
+export function positiveNumber(text: string): number {
+  const value = Number(text);
+  if (text.trim() === "" || !Number.isFinite(value) || value <= 0)
+    throw new InvalidArgumentError("Expected a number above 0.");
+  return value;
+}
+
+/** For options that may be given several times. */
+export function collect<T>(
+  parse: (text: string) => T,
+): (text: string, before: readonly T[] | undefined) => readonly T[] {
+  return (text, before) => [...(before ?? []), parse(text)];
+}
+
+/** `NAME=value`; the value may be empty and may contain `=`. */
+export function assignment(text: string): readonly [name: string, value: string] {
+  const at = text.indexOf("=");
+  if (at < 1) throw new InvalidArgumentError("Expected NAME=value.");
+  return [text.slice(0, at), text.slice(at + 1)];
+}

@@ -1,0 +1,101 @@
+import { closeSync, constants, openSync, writeSync } from "node:fs";
+import type { Proof } from "@breakwater/runtime-api";
+
+import type { Redactor } from "./redact.ts";
+
+/** The steps of a trial, in the order in which they can happen; `docs/grading.md` says what each stands for. */
+export type TrialEventType =
+  | "trial.started"
+  | "trial.planned"
+  | "image.prepared"
+  | "agent-box.create"
+  | "agent-box.started"
+  | "agent-box.healthy"
+  | "agent.started"
+  | "agent.ended"
+  | "agent-box.ended"
+  | "network.changed"
+  | "collect-hook.ended"
+  | "agent-logs.read"
+  | "agent-box.stopped"
+  | "agent-box.quietened"
+  | "artifact.collected"
+  | "agent-box.gone"
+  | "verifier-box.create"
+  | "verifier-box.started"
+  | "verifier-box.healthy"
+  | "verifier-box.cleared"
+  | "artifact.restored"
+  | "tests.uploaded"
+  | "tests.found"
+  | "verifier.started"
+  | "verifier.ended"
+  | "verifier-box.ended"
+  | "verifier-box.stopped"
+  | "verifier-box.quietened"
+  | "reward.read"
+  | "verifier-logs.read"
+  | "verifier-box.gone"
+  | "teardown.unconfirmed"
+  | "trial.ended";
+
+/** One step, as it stands in `events.jsonl`. */
+export interface TrialEvent {
+  /** Counted from 1, without gaps: the order of the steps. */
+  readonly sequence: number;
+  /** ISO 8601, UTC. */
+  readonly at: string;
+  readonly trial: string;
+  readonly type: TrialEventType;
+  /** The box that the step is about. */
+  readonly box?: string | undefined;
+  /** What the backend answered, where it was asked. */
+  readonly proof?: Proof | undefined;
+  /** What else there is to know. JSON values. */
+  readonly details?: Readonly<Record<string, unknown>> | undefined;
+}
+
+/** Numbers the steps of one trial and writes each down before the next begins. */
+export class EventLog implements Disposable {
+  readonly #trial: string;
+  readonly #redactor: Redactor;
+  readonly #onEvent: ((event: TrialEvent) => void) | undefined;
+  #file: number | null;
+  #sequence = 0;
+
+  /** `file`: must not exist; `null` = nothing is written. What `onEvent` throws is not ours to handle and is dropped. */
+  constructor(options: {
+    readonly trial: string;
+    readonly redactor: Redactor;
+    readonly file: string | null;
+    readonly onEvent?: ((event: TrialEvent) => void) | undefined;
+  }) {
+    this.#trial = options.trial;
+    this.#redactor = options.redactor;
+    this.#onEvent = options.onEvent;
+    const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_APPEND;
+    this.#file = options.file === null ? null : openSync(options.file, flags, 0o644);
+  }
+
+  /** Synchronous, so that a step is on record before what comes after it can happen. */
+  emit(type: TrialEventType, about: Omit<TrialEvent, "sequence" | "at" | "trial" | "type"> = {}): void {
+    const event: TrialEvent = this.#redactor.value({
+      sequence: (this.#sequence += 1),
+      at: new Date().toISOString(),
+      trial: this.#trial,
+      type,
+      ...about,
+    });
+    if (this.#file !== null) writeSync(this.#file, `${JSON.stringify(event)}\n`);
+    try {
+      this.#onEvent?.(event);
+    } catch {
+      // A listener that fails must not decide over a trial.
+    }
+  }
+
+  [Symbol.dispose](): void {
+    if (this.#file !== null) closeSync(this.#file);
+    this.#file = null;
+  }
+}

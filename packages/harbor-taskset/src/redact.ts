@@ -1,0 +1,102 @@
+import type { Task } from "./task.ts";
+import type { TrialPlan } from "./plan.ts";
+
+/** Shorter values, and these, are in too many texts that have nothing to do with a secret. */
+const MIN_SECRET_CHARACTERS = 4;
+const NOT_SECRET = /^(?:true|false|none|null|yes|no|\d{1,5})$/i;
+const REDACTED = "[REDACTED]";
+
+/** Takes secret values out of what is written down. */
+export interface Redactor {
+  text(text: string): string;
+  /** Every string of a JSON value. */
+  value<T>(value: T): T;
+  /** For bytes that come in chunks: a value that lies across two is found, too. */
+  stream(): { push(chunk: Uint8Array): Buffer; end(): Buffer };
+}
+
+/** What may not be written down: the caller's environments, and whatever a template brought in from the host. */
+export function secretValues(
+  task: Task,
+  plan: TrialPlan,
+  options: {
+    readonly agentEnv?: Readonly<Record<string, string>> | undefined;
+    readonly verifierEnv?: Readonly<Record<string, string>> | undefined;
+  },
+): readonly string[] {
+  const resolved = (
+    tables: readonly (Readonly<Record<string, string>> | undefined)[],
+    written: Readonly<Record<string, string>>,
+  ): string[] =>
+    tables.flatMap((table) =>
+      Object.entries(table ?? {}).flatMap(([name, value]) => (written[name]?.startsWith("${") === true ? [value] : [])),
+    );
+  return [
+    ...Object.values(options.agentEnv ?? {}),
+    ...Object.values(options.verifierEnv ?? {}),
+    ...resolved([plan.agentBox.spec.env, plan.verifier.box?.spec.env], {
+      ...task.environment.env,
+      ...task.verifier.environment?.env,
+    }),
+    ...resolved([plan.verifier.env], task.verifier.env),
+    ...resolved([plan.oracle?.env], task.solutionEnv),
+  ];
+}
+
+export function createRedactor(values: readonly string[]): Redactor {
+  const secrets = [...new Set(values)]
+    .filter((value) => value.length >= MIN_SECRET_CHARACTERS && !NOT_SECRET.test(value))
+    // A value that contains another one goes first.
+    .sort((a, b) => b.length - a.length);
+  const text = (from: string): string =>
+    secrets.reduce((left, secret) => (left.includes(secret) ? left.replaceAll(secret, REDACTED) : left), from);
+  return { text, value: (from) => walk(from, text), stream: () => new RedactedStream(secrets) };
+}
+
+function walk<T>(value: T, text: (from: string) => string): T {
+  if (typeof value === "string") return text(value) as T;
+  if (Array.isArray(value)) return value.map((one: unknown) => walk(one, text)) as T;
+  if (typeof value !== "object" || value === null) return value;
+  return Object.fromEntries(Object.entries(value).map(([key, one]) => [key, walk<unknown>(one, text)])) as T;
+}
+
+/** Holds back as many bytes as the beginning of a secret may have. */
+class RedactedStream {
+  readonly #secrets: readonly Buffer[];
+  readonly #heldBytes: number;
+  #held: Buffer = Buffer.alloc(0);
+
+  constructor(secrets: readonly string[]) {
+    this.#secrets = secrets.map((secret) => Buffer.from(secret));
+    this.#heldBytes = Math.max(0, ...this.#secrets.map((secret) => secret.length - 1));
+  }
+
+  push(chunk: Uint8Array): Buffer {
+    if (this.#heldBytes === 0) return Buffer.from(chunk);
+    const pending = this.#redact(Buffer.concat([this.#held, chunk]));
+    const ready = Math.max(0, pending.length - this.#heldBytes);
+    this.#held = pending.subarray(ready);
+    return pending.subarray(0, ready);
+  }
+
+  end(): Buffer {
+    const rest = this.#held;
+    this.#held = Buffer.alloc(0);
+    return rest;
+  }
+
+  #redact(bytes: Buffer): Buffer {
+    let left = bytes;
+    for (const secret of this.#secrets) {
+      if (!left.includes(secret)) continue;
+      const pieces: Buffer[] = [];
+      let from = 0;
+      for (let at = left.indexOf(secret); at >= 0; at = left.indexOf(secret, from)) {
+        pieces.push(left.subarray(from, at), Buffer.from(REDACTED));
+        from = at + secret.length;
+      }
+      left = Buffer.concat([...pieces, left.subarray(from)]);
+    }
+    return left;
+  }
+}

@@ -1,0 +1,138 @@
+import { isRuntimeError, type RuntimeErrorCode } from "@breakwater/runtime-api";
+
+/**
+ * Why a trial has no rewards.
+ *
+ * - `missing`, `empty`, `invalid`: the reward file. `crashed`: the verifier left none and failed, or could not be started.
+ * - `timeout`: the verifier's; `phase` says whether its tests ran. (An agent's timeout is graded.)
+ * - `infrastructure`: a box was lost, a backend did not answer, an image could not be had, a teardown was not confirmed.
+ * - `unhealthy`: a box's healthcheck failed. `refused`: a rule is broken that only shows in a box.
+ * - `artifacts`: some were left out, and `strictArtifacts` is set. `aborted`: the caller's signal.
+ */
+export type TrialErrorReason =
+  | "missing"
+  | "empty"
+  | "invalid"
+  | "crashed"
+  | "timeout"
+  | "infrastructure"
+  | "unhealthy"
+  | "refused"
+  | "artifacts"
+  | "aborted";
+
+/** Where in a trial something went wrong, in the order in which they are passed. `provision` and `run` are the verifier's. */
+export type TrialPhase = "images" | "agent-box" | "agent" | "collect" | "teardown" | "provision" | "run" | "reward";
+
+/**
+ * Codes of a trial's own; those of a driver (`RuntimeErrorCode`) are passed on as they are.
+ *
+ * - `ERR_REWARD_MISSING`, `ERR_REWARD_EMPTY`, `ERR_REWARD_INVALID`.
+ * - `ERR_VERIFIER_SCRIPT`: there is no `/tests/test.sh`. `ERR_VERIFIER_START`: it cannot be started. `ERR_VERIFIER_EXIT`: it ended with
+ *   another code than 0 and left no reward. `ERR_VERIFIER_THREW`: a grader in TypeScript did.
+ * - `ERR_VERIFIER_TIMEOUT`, `ERR_HEALTHCHECK`, `ERR_ABORTED`.
+ * - `ERR_BOX_ENDED`: the verifier's box was ended by its own contents, and left no reward.
+ * - `ERR_ARTIFACT_ROOT`: an artifact's place is on a memory file system, or a link leads it to where none may be.
+ * - `ERR_ARTIFACTS_LEFT_OUT`: with `strictArtifacts`.
+ * - `ERR_INTERNAL`: a mistake in this library or in what the caller passed; please report it.
+ */
+export type TrialErrorCode =
+  | RuntimeErrorCode
+  | "ERR_REWARD_MISSING"
+  | "ERR_REWARD_EMPTY"
+  | "ERR_REWARD_INVALID"
+  | "ERR_VERIFIER_SCRIPT"
+  | "ERR_VERIFIER_START"
+  | "ERR_VERIFIER_EXIT"
+  | "ERR_VERIFIER_THREW"
+  | "ERR_VERIFIER_TIMEOUT"
+  | "ERR_HEALTHCHECK"
+  | "ERR_BOX_ENDED"
+  | "ERR_ARTIFACT_ROOT"
+  | "ERR_ARTIFACTS_LEFT_OUT"
+  | "ERR_INTERNAL";
+
+/** What may be tried again: all of it, the grading with the artifacts that were collected, or nothing. Nothing is retried here. */
+export type Retry = "trial" | "grading" | "never";
+
+/** As it stands in `result.json`. */
+export interface TrialError {
+  readonly reason: TrialErrorReason;
+  readonly phase: TrialPhase;
+  readonly code: TrialErrorCode;
+  /** What happened to what, why, and what to do. */
+  readonly message: string;
+  readonly retry: Retry;
+  /** The messages of what caused it, outermost first. */
+  readonly causes: readonly string[];
+}
+
+/** Ends a trial without rewards. Thrown only inside of this package: `runTrial` turns it into a result. */
+export class TrialFailure extends Error {
+  readonly reason: TrialErrorReason;
+  readonly code: TrialErrorCode;
+
+  constructor(reason: TrialErrorReason, code: TrialErrorCode, message: string, cause?: unknown) {
+    super(message, cause === undefined ? undefined : { cause });
+    this.reason = reason;
+    this.code = code;
+  }
+}
+
+const MAX_CAUSES = 5;
+const MAX_MESSAGE_CHARACTERS = 4000;
+
+/** The entry for `result.json` of whatever ended a trial in a phase. */
+export function describeFailure(error: unknown, phase: TrialPhase, agentIsDone: boolean): TrialError {
+  const reason = reasonOf(error);
+  return {
+    reason,
+    phase,
+    code: error instanceof TrialFailure || isRuntimeError(error) ? error.code : "ERR_INTERNAL",
+    message: messageOf(error),
+    retry: retryOf(reason, phase, agentIsDone, error),
+    causes: causesOf(error),
+  };
+}
+
+/** At most so many characters of an error's message. */
+export function messageOf(error: unknown): string {
+  const message = error instanceof Error ? error.message : String(error);
+  return message.length > MAX_MESSAGE_CHARACTERS ? `${message.slice(0, MAX_MESSAGE_CHARACTERS)}…` : message;
+}
+
+function reasonOf(error: unknown): TrialErrorReason {
+  if (error instanceof TrialFailure) return error.reason;
+  return isRuntimeError(error, "ERR_ABORTED") ? "aborted" : "infrastructure";
+}
+
+function retryOf(reason: TrialErrorReason, phase: TrialPhase, agentIsDone: boolean, error: unknown): Retry {
+  const again = agentIsDone ? "grading" : "trial";
+  switch (reason) {
+    case "infrastructure":
+      // What cannot be had now will not be had again either, unless somebody changes it.
+      return isRuntimeError(error, "ERR_UNSUPPORTED", "ERR_IMAGE_NOT_FOUND", "ERR_IMAGE_BUILD", "ERR_IMAGE_UNFIT") ||
+        !(error instanceof TrialFailure || isRuntimeError(error))
+        ? "never"
+        : again;
+    case "unhealthy":
+    case "aborted":
+      return again;
+    case "timeout":
+      return phase === "provision" ? again : "never";
+    default:
+      return "never";
+  }
+}
+
+function causesOf(error: unknown): readonly string[] {
+  const causes: string[] = [];
+  for (
+    let cause = error instanceof Error ? error.cause : undefined;
+    cause !== undefined && causes.length < MAX_CAUSES;
+    cause = cause instanceof Error ? cause.cause : undefined
+  ) {
+    causes.push(messageOf(cause));
+  }
+  return causes;
+}

@@ -1,0 +1,121 @@
+import {
+  type DoctorLine,
+  type ImageSource,
+  type OperationOptions,
+  parseRuntimeSpec,
+  type PreparedImage,
+  type PrepareImageOptions,
+  type Runtime,
+  type RuntimeCapabilities,
+  type RuntimeDriver,
+  type RuntimeSpecInput,
+  type SweepOptions,
+  type SweepReport,
+} from "@breakwater/runtime-api";
+import { type BoxContext, DockerBox } from "./box.ts";
+import { Engine, operate } from "./engine.ts";
+import { DRIVER } from "./errors.ts";
+import { packHelper } from "./helper-archive.ts";
+import { Images } from "./images.ts";
+import { PublicNetwork } from "./networks.ts";
+import { type DockerDriverOptions, registryConfigPath } from "./options.ts";
+import { askEngine, CAPABILITIES, describeEngine, enforced, type EngineFacts } from "./probe.ts";
+import { sweep } from "./sweep.ts";
+
+const PROBE_TIMEOUT_MS = 30_000;
+const SWEEP_TIMEOUT_MS = 10 * 60 * 1000;
+const DISPOSE_TIMEOUT_MS = 10_000;
+const DEFAULT_PUBLIC_NETWORK = "breakwater-public";
+
+/**
+ * Boxes as containers of a Docker Engine (20.10 or newer) or of Podman's Docker API. Does no I/O; the engine is looked for with the first
+ * operation. Throws a `TypeError` there for an address that is none, `ERR_BACKEND_UNAVAILABLE` if there is no engine.
+ */
+export function dockerDriver(options: DockerDriverOptions = {}): RuntimeDriver {
+  return new DockerDriver(options);
+}
+
+class DockerDriver implements RuntimeDriver {
+  readonly name: string = DRIVER;
+  readonly capabilities: RuntimeCapabilities = CAPABILITIES;
+  readonly #engine: Engine;
+  readonly #images: Images;
+  readonly #publicNetwork: PublicNetwork;
+  readonly #box: BoxContext;
+  #facts: Promise<EngineFacts> | undefined;
+  #helperArchive: Promise<Buffer> | undefined;
+
+  constructor(options: DockerDriverOptions) {
+    this.#engine = new Engine(options);
+    this.#images = new Images(this.#engine, registryConfigPath(options));
+    this.#publicNetwork = new PublicNetwork(this.#engine, options.publicNetwork ?? DEFAULT_PUBLIC_NETWORK);
+    this.#box = {
+      engine: this.#engine,
+      images: this.#images,
+      publicNetwork: this.#publicNetwork,
+      probe: (probeOptions) => this.probe(probeOptions),
+      helperArchive: () => this.#archiveOfHelper(),
+    };
+  }
+
+  async probe(options?: OperationOptions): Promise<RuntimeCapabilities> {
+    return operate(options, { operation: "probe", what: "asking the engine what it can do", subject: "other" }, async (clock) =>
+      enforced(await clock.race(this.#askOnce())),
+    );
+  }
+
+  async *doctor(options?: OperationOptions): AsyncGenerator<DoctorLine> {
+    try {
+      const doing = { operation: "doctor", what: "asking the engine", subject: "other" } as const;
+      const [label, facts] = await operate(options, doing, async (clock) => [await this.#engine.label(), await askEngine(this.#engine, clock)] as const);
+      yield* describeEngine(label, facts);
+    } catch (error) {
+      yield { status: "failed", what: (error as Error).message, advice: "start Docker or Podman, or name an engine with DOCKER_HOST" };
+    }
+  }
+
+  create(spec: RuntimeSpecInput): Runtime {
+    return new DockerBox(parseRuntimeSpec(spec), this.#box);
+  }
+
+  async prepareImage(source: ImageSource, options?: PrepareImageOptions): Promise<PreparedImage> {
+    return this.#images.prepare(source, options);
+  }
+
+  async sweep(options?: SweepOptions): Promise<SweepReport> {
+    return operate(
+      options,
+      { operation: "sweep", what: "removing what dead owners left", subject: "other" },
+      (clock) => sweep(this.#engine, clock, options?.dryRun ?? false),
+      SWEEP_TIMEOUT_MS,
+    );
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    if (this.#publicNetwork.used) {
+      const doing = { operation: "dispose", what: "removing the public network", subject: "network" } as const;
+      // Best effort: what is left, sweep finds.
+      await operate(undefined, doing, (clock) => this.#publicNetwork.removeIfUnused(clock), DISPOSE_TIMEOUT_MS).catch(() => undefined);
+    }
+    await this.#engine[Symbol.asyncDispose]();
+  }
+
+  async #archiveOfHelper(): Promise<Buffer> {
+    this.#helperArchive ??= packHelper((await this.#askOnce()).version.Arch ?? "");
+    return this.#helperArchive;
+  }
+
+  /** An answer is kept, a failure is not. */
+  #askOnce(): Promise<EngineFacts> {
+    this.#facts ??= operate(
+      undefined,
+      { operation: "probe", what: "asking the engine what it can do", subject: "other" },
+      (clock) => askEngine(this.#engine, clock),
+      PROBE_TIMEOUT_MS,
+    ).catch((error: unknown) => {
+      this.#facts = undefined;
+      throw error;
+    });
+    return this.#facts;
+  }
+}

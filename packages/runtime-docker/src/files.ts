@@ -1,0 +1,90 @@
+import type { IncomingHttpHeaders, IncomingMessage } from "node:http";
+import type { Deadline } from "@breakwater/driver-kit";
+import type { Engine } from "./engine.ts";
+import { isStatus } from "./errors.ts";
+
+/** One path in a container as the archive API describes it, links not followed. */
+export interface PathStat {
+  readonly kind: "file" | "directory" | "link" | "other";
+  readonly size: number;
+}
+
+/** What is at a path. `link` and `missing` may be about a component on the way to it. */
+export type Located =
+  | { readonly at: "found"; readonly stat: PathStat }
+  | { readonly at: "missing"; readonly path: string }
+  | { readonly at: "link"; readonly path: string };
+
+/** The bits of Go's `os.FileMode` that say what a file is. */
+const MODE_DIRECTORY = 2 ** 31;
+const MODE_LINK = 2 ** 27;
+const OTHER_KINDS = [2 ** 26 /* device */, 2 ** 25 /* FIFO */, 2 ** 24 /* socket */, 2 ** 21 /* character device */, 2 ** 19 /* irregular */] as const;
+
+/** The absolute path without empty components, `.` and slashes at the end. */
+export function canonicalPath(path: string): string {
+  return `/${componentsOf(path).join("/")}`;
+}
+
+function componentsOf(path: string): readonly string[] {
+  return path.split("/").filter((component) => component !== "" && component !== ".");
+}
+
+/** The mount point of memory that a path is on, or `null`. */
+export function memoryMountOf(path: string, memoryMounts: readonly string[]): string | null {
+  return memoryMounts.find((mount) => path === mount || path.startsWith(`${mount}/`)) ?? null;
+}
+
+/**
+ * Looks at a canonical path one component after the other. The engine follows links on the way to the last component, so every one before it is
+ * asked about by itself: a link there is found, not followed. Throws a 404 `EngineError` if there is no such container.
+ */
+export async function locate(engine: Engine, clock: Deadline, container: string, path: string): Promise<Located> {
+  const components = componentsOf(path);
+  let stat: PathStat = { kind: "directory", size: 0 };
+  for (let depth = 1; depth <= components.length; depth++) {
+    const at = `/${components.slice(0, depth).join("/")}`;
+    const found = await statPath(engine, clock, container, at);
+    if (found === null) return { at: "missing", path: at };
+    if (found === "loop") return { at: "link", path: at };
+    stat = found;
+    if (depth < components.length) {
+      if (stat.kind === "link") return { at: "link", path: at };
+      if (stat.kind !== "directory") return { at: "missing", path: `/${components.slice(0, depth + 1).join("/")}` };
+    }
+  }
+  return { at: "found", stat };
+}
+
+async function statPath(engine: Engine, clock: Deadline, container: string, path: string): Promise<PathStat | "loop" | null> {
+  try {
+    return parsePathStat(await engine.head(clock, { path: `/containers/${container}/archive`, query: { path } }));
+  } catch (error) {
+    if (isStatus(error, 404)) {
+      await engine.done(clock, { method: "GET", path: `/containers/${container}/json` });
+      return null;
+    }
+    // A link that leads to itself is an internal error to the engine. If it can tell about the folder, the path is to blame.
+    if (isStatus(error, 500) && path !== "/") {
+      const parent = path.slice(0, path.lastIndexOf("/")) || "/";
+      await engine.head(clock, { path: `/containers/${container}/archive`, query: { path: parent } });
+      return "loop";
+    }
+    throw error;
+  }
+}
+
+/** The header `X-Docker-Container-Path-Stat`: base64 of JSON, the mode in Go's bits. */
+export function parsePathStat(headers: IncomingHttpHeaders): PathStat {
+  const header = headers["x-docker-container-path-stat"];
+  if (typeof header !== "string") throw new Error("the engine did not describe the path (X-Docker-Container-Path-Stat is missing)");
+  const { mode, size } = JSON.parse(Buffer.from(header, "base64").toString("utf8")) as { mode: number; size: number };
+  const has = (bit: number): boolean => Math.floor(mode / bit) % 2 === 1;
+  if (has(MODE_DIRECTORY)) return { kind: "directory", size: 0 };
+  if (has(MODE_LINK)) return { kind: "link", size: 0 };
+  return OTHER_KINDS.some(has) ? { kind: "other", size: 0 } : { kind: "file", size };
+}
+
+/** The plain tar archive of a path. To be read to its end or destroyed. */
+export async function archiveOf(engine: Engine, signal: AbortSignal, container: string, path: string): Promise<IncomingMessage> {
+  return engine.send(signal, { method: "GET", path: `/containers/${container}/archive`, query: { path } });
+}

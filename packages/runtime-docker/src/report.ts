@@ -1,0 +1,71 @@
+import type { BoxReport, EndedBy } from "@breakwater/runtime-api";
+import { HOLD_LIFETIME_EXIT_CODE } from "./translate.ts";
+import type { ContainerInspection } from "./teardown.ts";
+
+/** What is known of a box that has ended. */
+export type KnownEnd = Omit<BoxReport, "memoryMounts">;
+
+/** An event of the engine, the part that counts. */
+export interface EngineEvent {
+  readonly Action: string;
+  readonly Actor?: { readonly Attributes?: Readonly<Record<string, string>> };
+}
+
+const KILLED = 137;
+const TERMINATED = 143;
+/** What an engine that lost track of a box writes down. */
+const LOST_TRACK = 255;
+
+/**
+ * Why a box ended that we did not end, from its state and the engine's events. Nothing in a box can signal our hold, so 137 comes from the box's
+ * memory limit or from outside; a kill through the engine leaves an event.
+ */
+export function classifyEnd(state: ContainerInspection["State"], events: readonly EngineEvent[], hasMemoryLimit: boolean): KnownEnd {
+  const oomEvents = events.filter(({ Action }) => Action === "oom").length;
+  const killedThroughEngine = events.some(({ Action }) => Action === "kill");
+  const endedBy = ((): EndedBy => {
+    if (killedThroughEngine) return "outside";
+    switch (state.ExitCode) {
+      case HOLD_LIFETIME_EXIT_CODE:
+        return "lifetime";
+      case KILLED:
+        return hasMemoryLimit && (state.OOMKilled || oomEvents > 0) ? "memory" : "outside";
+      case TERMINATED:
+        return "outside";
+      case LOST_TRACK:
+        return "unknown";
+      default:
+        return "contents";
+    }
+  })();
+  const oomKills = Math.max(oomEvents, state.OOMKilled ? 1 : 0);
+  return { endedBy, exitCode: state.ExitCode, oomKills, memoryPeakBytes: null, cpuMs: null };
+}
+
+/** The engine's figures of a running container, the part that counts. */
+export interface StatsAnswer {
+  readonly cpu_stats?: { readonly cpu_usage?: { readonly total_usage?: number } };
+  readonly memory_stats?: { readonly max_usage?: number };
+}
+
+export function usageOf(stats: StatsAnswer): { readonly memoryPeakBytes: number | null; readonly cpuMs: number | null } {
+  const nanoseconds = stats.cpu_stats?.cpu_usage?.total_usage;
+  return {
+    memoryPeakBytes: stats.memory_stats?.max_usage ?? null,
+    cpuMs: nanoseconds === undefined ? null : Math.round(nanoseconds / 1e6),
+  };
+}
+
+const MEMORY_FILE_SYSTEMS: ReadonlySet<string> = new Set(["tmpfs", "ramfs", "devtmpfs", "shm"]);
+
+/** The mount points that are memory, from the helper's `mounts` (JSON lines). What is below /proc and /sys holds no files of anybody. */
+export function parseMounts(lines: string): readonly string[] {
+  const mounts = lines
+    .split("\n")
+    .filter((line) => line.trim() !== "")
+    .map((line) => JSON.parse(line) as { readonly mountPoint: string; readonly fsType: string })
+    .filter(({ fsType }) => MEMORY_FILE_SYSTEMS.has(fsType))
+    .map(({ mountPoint }) => mountPoint)
+    .filter((path) => !/^\/(?:proc|sys)(?:\/|$)/.test(path));
+  return [...new Set(mounts)].sort();
+}
