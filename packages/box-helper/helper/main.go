@@ -13,7 +13,6 @@ const (
 	exitUsage    = 64
 	exitLifetime = 73
 	exitNoStart  = 125
-	exitOutside  = 143
 )
 
 // selfPath is where every driver puts this program.
@@ -31,8 +30,6 @@ func main() {
 		hold(rest)
 	case "idle":
 		idle()
-	case "launch":
-		launchVerb(rest)
 	case "exec":
 		execVerb(rest)
 	case "kill":
