@@ -6,9 +6,11 @@ import {
   type ExecResult,
   isAbsolutePath,
   isRuntimeError,
+  type KillReport,
   type NetworkPolicy,
   type OperationOptions,
   parseNetworkPolicy,
+  type PathComponent,
   type Proof,
   refusals,
   type Runtime,
@@ -41,7 +43,16 @@ import { abnormalEnd, Demultiplexer, EngineExec, type ExecInspection } from "./e
 import { archiveOf, canonicalPath, locate, type Located, memoryMountOf, type PathStat } from "./files.ts";
 import type { Images } from "./images.ts";
 import type { PublicNetwork } from "./networks.ts";
-import { classifyEnd, type EngineEvent, type KnownEnd, parseMounts, usageOf, type StatsAnswer } from "./report.ts";
+import {
+  archiveThroughHelper,
+  type HelperContext,
+  inspectPath,
+  interfaces,
+  killProcesses,
+  memoryMounts,
+  removePaths,
+} from "./in-box.ts";
+import { classifyEnd, type EngineEvent, type KnownEnd, type StatsAnswer, type Usage, usageOf } from "./report.ts";
 import { type ContainerInspection, inspectContainer, removeUntilGone } from "./teardown.ts";
 import {
   BOX_LABEL,
@@ -65,7 +76,7 @@ const FREEZE_TIMEOUT_MS = 60_000;
 const STOP_TIMEOUT_MS = 60_000;
 const TEARDOWN_TIMEOUT_MS = 60_000;
 const REPORT_TIMEOUT_MS = 30_000;
-const MAX_HELPER_OUTPUT_BYTES = 4 * 1024 * 1024;
+const USAGE_TIMEOUT_MS = 1000;
 const MAX_LOG_BYTES = 64 * 1024;
 const MAX_EVENTS_BYTES = 1024 * 1024;
 const SHORT_PAUSE_MS = 50;
@@ -132,11 +143,19 @@ export class DockerBox implements Runtime {
   }
 
   async #start(clock: Deadline): Promise<void> {
-    const refused = refusals(this.spec, await this.#context.probe({ signal: clock.signal, timeoutMs: clock.remainingMs() }));
+    const refused = refusals(
+      this.spec,
+      await this.#context.probe({ signal: clock.signal, timeoutMs: clock.remainingMs() }),
+    );
     if (refused.length > 0) {
-      throw this.#error("start", "ERR_UNSUPPORTED", refused.map(({ key, message, advice }) => `${key}: ${message}; ${advice}`).join(". "), {
-        refusals: refused,
-      });
+      throw this.#error(
+        "start",
+        "ERR_UNSUPPORTED",
+        refused.map(({ key, message, advice }) => `${key}: ${message}; ${advice}`).join(". "),
+        {
+          refusals: refused,
+        },
+      );
     }
     const container = await this.#createAndRun(clock);
     const inspection = await inspectContainer(this.#engine, clock, container);
@@ -231,7 +250,10 @@ export class DockerBox implements Runtime {
   async #startFailure(clock: Deadline, container: string, cause: unknown): Promise<unknown> {
     if (!isStatus(cause, 400, 403, 404, 409, 500)) return cause;
     const inspection = await inspectContainer(this.#engine, clock, container).catch(() => null);
-    if (inspection === null) return this.#error("start", "ERR_BOX_LOST", "the box was removed by something else while it was started", { cause });
+    if (inspection === null)
+      return this.#error("start", "ERR_BOX_LOST", "the box was removed by something else while it was started", {
+        cause,
+      });
     return this.#error(
       "start",
       "ERR_BOX_START",
@@ -240,8 +262,13 @@ export class DockerBox implements Runtime {
     );
   }
 
-  async #endedAtStart(clock: Deadline, container: string, inspection: ContainerInspection | null): Promise<RuntimeError> {
-    if (inspection === null) return this.#error("start", "ERR_BOX_LOST", "the box was removed by something else while it was started");
+  async #endedAtStart(
+    clock: Deadline,
+    container: string,
+    inspection: ContainerInspection | null,
+  ): Promise<RuntimeError> {
+    if (inspection === null)
+      return this.#error("start", "ERR_BOX_LOST", "the box was removed by something else while it was started");
     const log = await this.#lastLogLines(clock, container).catch(() => "");
     return this.#error(
       "start",
@@ -257,19 +284,22 @@ export class DockerBox implements Runtime {
       query: { stdout: true, stderr: true, tail: 20 },
     });
     const frames = new Demultiplexer().push(await readAll(response, MAX_LOG_BYTES));
-    return Buffer.concat(frames.map(({ chunk }) => chunk)).toString("utf8").trim();
+    return Buffer.concat(frames.map(({ chunk }) => chunk))
+      .toString("utf8")
+      .trim();
   }
 
   /** One program has run, which also tells which folders of the box are memory. */
   async #proveItWorks(clock: Deadline, container: string): Promise<readonly string[]> {
     try {
-      const mounts = await this.#helper(container, ["mounts"], { signal: clock.signal, timeoutMs: HELPER_TIMEOUT_MS });
-      return parseMounts(Buffer.from(mounts.stdout).toString("utf8"));
+      return await memoryMounts(this.#inBox(container, "start"), { signal: clock.signal });
     } catch (error) {
       clock.throwIfOver();
       const inspection = await inspectContainer(this.#engine, clock, container);
       if (inspection?.State.Running !== true) throw await this.#endedAtStart(clock, container, inspection);
-      throw this.#error("start", "ERR_BOX_START", "the box runs and cannot run our helper; see the cause", { cause: error });
+      throw this.#error("start", "ERR_BOX_START", "the box runs and cannot run our helper; see the cause", {
+        cause: error,
+      });
     }
   }
 
@@ -287,10 +317,15 @@ export class DockerBox implements Runtime {
     } catch (leak) {
       this.#state = "unfit";
       const leftovers = isRuntimeError(leak) ? leak.leftovers : [this.#handle];
-      return this.#error("start", "ERR_BOX_START", `start failed, and what it had made could not be removed (${leftovers.join(", ")}); sweep later`, {
-        cause: error,
-        leftovers,
-      });
+      return this.#error(
+        "start",
+        "ERR_BOX_START",
+        `start failed, and what it had made could not be removed (${leftovers.join(", ")}); sweep later`,
+        {
+          cause: error,
+          leftovers,
+        },
+      );
     }
   }
 
@@ -410,13 +445,6 @@ export class DockerBox implements Runtime {
     }
   }
 
-  /** Runs our own helper as a program of the box, as root. Anything but exit 0 is `ERR_BACKEND`. */
-  async #helper(container: string, argv: readonly string[], options: ExecOptions): Promise<ExecResult> {
-    const result = await this.#runHelper(container, argv, options);
-    if (result.exitCode === 0 && !result.timedOut) return result;
-    throw this.#error("exec", "ERR_BACKEND", `our helper's ${argv[0]} ended with ${result.exitCode}: ${text(result.stderr).slice(0, 500)}`);
-  }
-
   // Files.
 
   async upload(
@@ -501,7 +529,12 @@ export class DockerBox implements Runtime {
         );
       }
       if (onMemory) {
-        yield* this.#archiveThroughHelper(clock, operation, path, limits);
+        const { archive, close } = archiveThroughHelper(this.#inBox(container, operation), path, limits, clock.signal);
+        try {
+          yield archive;
+        } finally {
+          await close();
+        }
         continue;
       }
       const located = await this.#locate(clock, operation, path);
@@ -539,14 +572,60 @@ export class DockerBox implements Runtime {
       throw this.#error("readBounded", "ERR_PATH_KIND", `${path} is ${what}, not a regular file`, { path });
     }
     if (stat.size > maxBytes) {
-      throw this.#error("readBounded", "ERR_LIMIT", `${path} has ${stat.size} bytes, ${maxBytes} are allowed (maxBytes)`, { path });
+      throw this.#error(
+        "readBounded",
+        "ERR_LIMIT",
+        `${path} has ${stat.size} bytes, ${maxBytes} are allowed (maxBytes)`,
+        { path },
+      );
     }
   }
 
-  async #runHelper(container: string, argv: readonly string[], options: ExecOptions): Promise<ExecResult> {
+  async inspectPath(path: string, options?: OperationOptions): Promise<readonly PathComponent[]> {
+    checkPath("inspectPath", path);
+    return this.#ask("inspectPath", options, (context, helperOptions) =>
+      inspectPath(context, canonicalPath(path), helperOptions),
+    );
+  }
+
+  async removePaths(paths: readonly string[], options?: OperationOptions): Promise<void> {
+    for (const path of paths) checkPath("removePaths", path);
+    await this.#ask("removePaths", options, async (context, helperOptions) => {
+      try {
+        await removePaths(context, paths.map(canonicalPath), helperOptions);
+      } catch (error) {
+        // A component on the way that is no folder: then there is nothing at the path.
+        if (!isRuntimeError(error, "ERR_PATH_KIND")) throw error;
+      }
+    });
+  }
+
+  async killProcesses(options?: OperationOptions): Promise<KillReport> {
+    return this.#ask("killProcesses", options, killProcesses);
+  }
+
+  async #ask<T>(
+    operation: string,
+    options: OperationOptions | undefined,
+    question: (context: HelperContext, options: ExecOptions) => Promise<T>,
+  ): Promise<T> {
+    this.#requireRunning(operation);
+    const { signal, timeoutMs = HELPER_TIMEOUT_MS } = options ?? {};
+    return question(this.#inBox(this.#handle, operation), { signal, timeoutMs });
+  }
+
+  #inBox(container: string, operation: string): HelperContext {
+    return {
+      boxId: this.id,
+      operation,
+      runHelper: (argv, options) => this.#runHelper(container, argv, options),
+    };
+  }
+
+  async #runHelper(container: string, argv: readonly string[], options: ExecOptions = {}): Promise<ExecResult> {
     return this.#runProgram(
       container,
-      { timeoutMs: HELPER_TIMEOUT_MS, maxOutputBytes: MAX_HELPER_OUTPUT_BYTES, ...options },
+      { timeoutMs: HELPER_TIMEOUT_MS, ...options },
       { argv: [HELPER_PATH, ...argv], env: {}, cwd: "/", user: null },
     );
   }
@@ -557,7 +636,9 @@ export class DockerBox implements Runtime {
     const wanted = parseNetworkPolicy(policy);
     const announced = [this.spec.network.initial, ...this.spec.network.later];
     if (!announced.some((known) => sameNetworkPolicy(known, wanted))) {
-      throw new TypeError(`setNetwork: the policy ${JSON.stringify(wanted)} is not among those that the spec announced`);
+      throw new TypeError(
+        `setNetwork: the policy ${JSON.stringify(wanted)} is not among those that the spec announced`,
+      );
     }
     this.#requireState("setNetwork", "running", "frozen");
     const container = this.#handle;
@@ -581,9 +662,14 @@ export class DockerBox implements Runtime {
     } catch (error) {
       if (error instanceof TypeError || isRuntimeError(error, "ERR_BOX_LOST", "ERR_BOX_STATE")) throw error;
       this.#state = "unfit";
-      throw this.#error("setNetwork", "ERR_NETWORK_CHANGE", `it is not known that the network is ${wanted.mode} now; tear the box down`, {
-        cause: error,
-      });
+      throw this.#error(
+        "setNetwork",
+        "ERR_NETWORK_CHANGE",
+        `it is not known that the network is ${wanted.mode} now; tear the box down`,
+        {
+          cause: error,
+        },
+      );
     }
   }
 
@@ -592,7 +678,11 @@ export class DockerBox implements Runtime {
       const network = await this.#context.publicNetwork.id(clock);
       if (attachedNetworks(before).includes(network)) return;
       try {
-        await this.#engine.done(clock, { method: "POST", path: `/networks/${network}/connect`, body: { Container: container } });
+        await this.#engine.done(clock, {
+          method: "POST",
+          path: `/networks/${network}/connect`,
+          body: { Container: container },
+        });
         return;
       } catch (error) {
         if (!isStatus(error, 404) || attempt > 1) throw error;
@@ -626,16 +716,14 @@ export class DockerBox implements Runtime {
 
   /** The box's own view: which interfaces there are. */
   async #checkInterfaces(clock: Deadline, container: string): Promise<void> {
-    const { stdout } = await this.#helper(container, ["manifest", "/sys/class/net"], { signal: clock.signal });
-    const interfaces = text(stdout)
-      .split("\n")
-      .filter((line) => line !== "")
-      .map((line) => JSON.parse(line) as { readonly path: string; readonly type: string })
-      .filter(({ type }) => type === "link" || type === "symlink")
-      .map(({ path }) => path.slice(path.lastIndexOf("/") + 1));
-    const others = interfaces.filter((name) => name !== "lo");
-    if (interfaces.includes("lo") && (this.#network.mode === "public" ? others.length > 0 : others.length === 0)) return;
-    throw this.#error("setNetwork", "ERR_NETWORK_CHANGE", `the policy is ${this.#network.mode}, and the box has the interfaces ${interfaces.join(", ")}`);
+    const names = await interfaces(this.#inBox(container, "setNetwork"), { signal: clock.signal });
+    const others = names.filter((name) => name !== "lo");
+    if (names.includes("lo") && (this.#network.mode === "public" ? others.length > 0 : others.length === 0)) return;
+    throw this.#error(
+      "setNetwork",
+      "ERR_NETWORK_CHANGE",
+      `the policy is ${this.#network.mode}, and the box has the interfaces ${names.join(", ")}`,
+    );
   }
 
   // Freeze.
@@ -652,9 +740,15 @@ export class DockerBox implements Runtime {
     this.#state = "running";
   }
 
-  async #pause(options: OperationOptions | undefined, operation: "freeze" | "thaw", verb: "pause" | "unpause", paused: boolean): Promise<void> {
+  async #pause(
+    options: OperationOptions | undefined,
+    operation: "freeze" | "thaw",
+    verb: "pause" | "unpause",
+    paused: boolean,
+  ): Promise<void> {
     const { freeze } = await this.#context.probe();
-    if (freeze === "none") throw this.#error(operation, "ERR_UNSUPPORTED", "this engine cannot freeze boxes; use another one");
+    if (freeze === "none")
+      throw this.#error(operation, "ERR_UNSUPPORTED", "this engine cannot freeze boxes; use another one");
     const container = this.#handle;
     await operate(
       options,
@@ -671,7 +765,12 @@ export class DockerBox implements Runtime {
         const inspection = await inspectContainer(this.#engine, clock, container);
         if (inspection?.State.Running !== true) throw await this.#lost(operation, clock, container, inspection);
         if (inspection.State.Paused !== paused) {
-          throw this.#error(operation, "ERR_BACKEND", `the engine says that the box is ${inspection.State.Status}; try again`, { cause: refusal });
+          throw this.#error(
+            operation,
+            "ERR_BACKEND",
+            `the engine says that the box is ${inspection.State.Status}; try again`,
+            { cause: refusal },
+          );
         }
       },
       FREEZE_TIMEOUT_MS,
@@ -699,10 +798,15 @@ export class DockerBox implements Runtime {
       );
     } catch (error) {
       if (error instanceof TypeError || isRuntimeError(error, "ERR_BOX_LOST", "ERR_ABORTED")) throw error;
-      throw this.#error("stopConfirmed", "ERR_STOP_UNCONFIRMED", `the box could not be shown to have stopped; tear it down`, {
-        cause: error,
-        leftovers: [container],
-      });
+      throw this.#error(
+        "stopConfirmed",
+        "ERR_STOP_UNCONFIRMED",
+        `the box could not be shown to have stopped; tear it down`,
+        {
+          cause: error,
+          leftovers: [container],
+        },
+      );
     }
     if (!wasUnfit) this.#state = "stopped";
     return proof;
@@ -717,7 +821,11 @@ export class DockerBox implements Runtime {
       const oomKills = await this.#oomKills(clock, container).catch(() => null);
       clock.throwIfOver();
       try {
-        await this.#engine.done(clock, { method: "POST", path: `/containers/${container}/kill`, query: { signal: "SIGKILL" } });
+        await this.#engine.done(clock, {
+          method: "POST",
+          path: `/containers/${container}/kill`,
+          query: { signal: "SIGKILL" },
+        });
         this.#end ??= { endedBy: "stopped", exitCode: null, oomKills, ...(usage ?? NO_USAGE) };
       } catch (error) {
         // 409: it has ended by itself meanwhile.
@@ -746,7 +854,12 @@ export class DockerBox implements Runtime {
     if (this.#state === "starting") throw this.#wrongState("teardownConfirmed", "wait for start to end, or abort it");
     if (this.#creating === null) {
       this.#state = "gone";
-      return { id: this.id, question: "was anything created for this box", answer: "no create call was made", at: new Date().toISOString() };
+      return {
+        id: this.id,
+        question: "was anything created for this box",
+        answer: "no create call was made",
+        at: new Date().toISOString(),
+      };
     }
     const proof = await this.#remove(options);
     this.#state = "gone";
@@ -764,10 +877,15 @@ export class DockerBox implements Runtime {
       );
     } catch (error) {
       if (error instanceof TypeError || isRuntimeError(error, "ERR_TEARDOWN_UNCONFIRMED")) throw error;
-      throw this.#error("teardownConfirmed", "ERR_TEARDOWN_UNCONFIRMED", `the container ${container} could not be shown to be gone; call again, or sweep later`, {
-        cause: error,
-        leftovers: [container],
-      });
+      throw this.#error(
+        "teardownConfirmed",
+        "ERR_TEARDOWN_UNCONFIRMED",
+        `the container ${container} could not be shown to be gone; call again, or sweep later`,
+        {
+          cause: error,
+          leftovers: [container],
+        },
+      );
     }
   }
 
@@ -815,12 +933,13 @@ export class DockerBox implements Runtime {
     }
   }
 
-  /** Engines that have just been asked answer late. What a box has used is not worth waiting for. */
-  async #usageIfQuick(container: string): Promise<Awaited<ReturnType<DockerBox["report"]>> | null> {
-    return null;
+  /** What a box has used is not worth waiting for when it is to be stopped. */
+  async #usageIfQuick(container: string): Promise<Usage | null> {
+    const doing = this.#doing("stopConfirmed", "asking what the box has used");
+    return operate(undefined, doing, (clock) => this.#usage(clock, container), USAGE_TIMEOUT_MS).catch(() => null);
   }
 
-  async #usage(clock: Deadline, container: string): Promise<{ readonly memoryPeakBytes: number | null; readonly cpuMs: number | null }> {
+  async #usage(clock: Deadline, container: string): Promise<Usage> {
     const stats = await this.#engine.json<StatsAnswer>(clock, {
       method: "GET",
       path: `/containers/${container}/stats`,
@@ -863,12 +982,21 @@ export class DockerBox implements Runtime {
     return { operation, what, boxId: this.id, subject };
   }
 
-  #error(operation: string, code: RuntimeErrorCode, message: string, more?: Partial<RuntimeErrorDetails>): RuntimeError {
+  #error(
+    operation: string,
+    code: RuntimeErrorCode,
+    message: string,
+    more?: Partial<RuntimeErrorDetails>,
+  ): RuntimeError {
     return new RuntimeError({ ...more, code, driver: DRIVER, operation, boxId: this.id, message });
   }
 
   #wrongState(operation: string, advice: string): RuntimeError {
-    return this.#error(operation, "ERR_BOX_STATE", `${operation} is not possible while the box is ${this.#state}; ${advice}`);
+    return this.#error(
+      operation,
+      "ERR_BOX_STATE",
+      `${operation} is not possible while the box is ${this.#state}; ${advice}`,
+    );
   }
 
   #requireRunning(operation: string): void {
@@ -878,7 +1006,11 @@ export class DockerBox implements Runtime {
   #requireState(operation: string, ...states: readonly RuntimeState[]): void {
     if (states.includes(this.#state)) return;
     if (this.#state === "unfit") {
-      throw this.#error(operation, "ERR_BOX_UNFIT", `${operation} is not possible: a promise about the box could not be kept; tear it down`);
+      throw this.#error(
+        operation,
+        "ERR_BOX_UNFIT",
+        `${operation} is not possible: a promise about the box could not be kept; tear it down`,
+      );
     }
     if (this.#state === "gone" && this.#end !== null && this.#end.endedBy !== "stopped") {
       throw this.#error(operation, "ERR_BOX_LOST", `${operation} is not possible: the box is gone`);
@@ -892,7 +1024,10 @@ export class DockerBox implements Runtime {
       const container = this.#handle;
       const inspection = await inspectContainer(this.#engine, clock, container);
       if (inspection?.State.Running === true) {
-        if (inspection.State.Paused) return this.#error(operation, "ERR_BOX_STATE", `${operation} is not possible while the box is frozen`, { cause });
+        if (inspection.State.Paused)
+          return this.#error(operation, "ERR_BOX_STATE", `${operation} is not possible while the box is frozen`, {
+            cause,
+          });
         return toRuntimeError(this.#doing(operation, `${operation} in the box`, "other"), cause);
       }
       return this.#lost(operation, clock, container, inspection, cause);
@@ -908,7 +1043,10 @@ export class DockerBox implements Runtime {
   ): Promise<RuntimeError> {
     await this.#noteEnd(clock, container, inspection);
     if (this.#state === "running" || this.#state === "frozen") this.#state = inspection === null ? "gone" : "stopped";
-    const how = inspection === null ? "no longer exists" : `has ended with exit code ${inspection.State.ExitCode} (${this.#end?.endedBy ?? "unknown"})`;
+    const how =
+      inspection === null
+        ? "no longer exists"
+        : `has ended with exit code ${inspection.State.ExitCode} (${this.#end?.endedBy ?? "unknown"})`;
     return this.#error(operation, "ERR_BOX_LOST", `the box ${how}, and we did not end it; see report()`, { cause });
   }
 }
@@ -927,8 +1065,4 @@ function attachedNetworks(inspection: ContainerInspection): readonly string[] {
   return Object.entries(inspection.NetworkSettings?.Networks ?? {})
     .filter(([name]) => name !== "none")
     .map(([name, network]) => network.NetworkID || name);
-}
-
-function text(bytes: Uint8Array): string {
-  return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString("utf8");
 }

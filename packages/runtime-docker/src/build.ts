@@ -27,7 +27,12 @@ export async function readBuildDefinition(source: {
   if (isAbsolute(dockerfile) || dockerfile === ".." || dockerfile.startsWith("../")) {
     throw new TypeError(`dockerfile: ${JSON.stringify(dockerfile)} is not inside of the context`);
   }
-  if (!(await stat(context).then((it) => it.isDirectory(), () => false))) {
+  if (
+    !(await stat(context).then(
+      (it) => it.isDirectory(),
+      () => false,
+    ))
+  ) {
     throw new TypeError(`context: ${JSON.stringify(context)} is not a folder`);
   }
   let text: string;
@@ -56,7 +61,10 @@ export function baseImages(dockerfile: string): readonly string[] {
 
 /** What `.dockerignore` leaves of a context. The Dockerfile itself always travels. */
 export function contextFilter(patterns: string, dockerfile: string): BuildDefinition["filter"] {
-  const lines = patterns.split(/\r?\n/).map((line) => line.trim()).filter((line) => line !== "" && !line.startsWith("#"));
+  const lines = patterns
+    .split(/\r?\n/)
+    .map((line) => line.trim())
+    .filter((line) => line !== "" && !line.startsWith("#"));
   if (lines.length === 0) return () => true;
   const rules = dockerignore.default().add(lines);
   // A folder that is left out may still have exceptions below it.
@@ -86,7 +94,11 @@ export function finishHash(hash: Hash, definition: BuildDefinition, baseIds: rea
 
 /** A name for the image: what people know it by, and the hash of its content. */
 export function buildTag(name: string, contentHashHex: string): string {
-  const readable = name.toLowerCase().replaceAll(/[^a-z0-9]+/g, "-").replaceAll(/^-+|-+$/g, "").slice(0, 60);
+  const readable = name
+    .toLowerCase()
+    .replaceAll(/[^a-z0-9]+/g, "-")
+    .replaceAll(/^-+|-+$/g, "")
+    .slice(0, 60);
   return `breakwater-build/${readable === "" ? "image" : readable}:${contentHashHex.slice(0, 24)}`;
 }
 
@@ -102,7 +114,10 @@ async function* hashed(members: AsyncIterable<PackMember>, hash: Hash): AsyncGen
   }
 }
 
-async function* hashedContent(content: AsyncIterable<Uint8Array>, hash: Hash): AsyncGenerator<Uint8Array, void, undefined> {
+async function* hashedContent(
+  content: AsyncIterable<Uint8Array>,
+  hash: Hash,
+): AsyncGenerator<Uint8Array, void, undefined> {
   for await (const chunk of content) {
     hash.update(chunk);
     yield chunk;

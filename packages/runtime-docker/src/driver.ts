@@ -59,18 +59,28 @@ class DockerDriver implements RuntimeDriver {
   }
 
   async probe(options?: OperationOptions): Promise<RuntimeCapabilities> {
-    return operate(options, { operation: "probe", what: "asking the engine what it can do", subject: "other" }, async (clock) =>
-      enforced(await clock.race(this.#askOnce())),
+    return operate(
+      options,
+      { operation: "probe", what: "asking the engine what it can do", subject: "other" },
+      async (clock) => enforced(await clock.race(this.#askOnce())),
     );
   }
 
   async *doctor(options?: OperationOptions): AsyncGenerator<DoctorLine> {
     try {
       const doing = { operation: "doctor", what: "asking the engine", subject: "other" } as const;
-      const [label, facts] = await operate(options, doing, async (clock) => [await this.#engine.label(), await askEngine(this.#engine, clock)] as const);
+      const [label, facts] = await operate(
+        options,
+        doing,
+        async (clock) => [await this.#engine.label(), await askEngine(this.#engine, clock)] as const,
+      );
       yield* describeEngine(label, facts);
     } catch (error) {
-      yield { status: "failed", what: (error as Error).message, advice: "start Docker or Podman, or name an engine with DOCKER_HOST" };
+      yield {
+        status: "failed",
+        what: (error as Error).message,
+        advice: "start Docker or Podman, or name an engine with DOCKER_HOST",
+      };
     }
   }
 
@@ -95,7 +105,9 @@ class DockerDriver implements RuntimeDriver {
     if (this.#publicNetwork.used) {
       const doing = { operation: "dispose", what: "removing the public network", subject: "network" } as const;
       // Best effort: what is left, sweep finds.
-      await operate(undefined, doing, (clock) => this.#publicNetwork.removeIfUnused(clock), DISPOSE_TIMEOUT_MS).catch(() => undefined);
+      await operate(undefined, doing, (clock) => this.#publicNetwork.removeIfUnused(clock), DISPOSE_TIMEOUT_MS).catch(
+        () => undefined,
+      );
     }
     await this.#engine[Symbol.asyncDispose]();
   }

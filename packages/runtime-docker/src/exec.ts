@@ -46,7 +46,8 @@ export class Demultiplexer {
 
   /** Throws if the stream ended inside a frame. */
   end(): void {
-    if (this.#remaining > 0) throw new FramingError(`truncated: ${this.#remaining} bytes of the last frame are missing`);
+    if (this.#remaining > 0)
+      throw new FramingError(`truncated: ${this.#remaining} bytes of the last frame are missing`);
     if (this.#header.length > 0) throw new FramingError("truncated: the stream ended inside a header");
   }
 
@@ -134,5 +135,9 @@ export function abnormalEnd(inspection: ExecInspection, firstOutput: string): Ab
   const exitCode = inspection.Running ? null : inspection.ExitCode;
   // The engine reports that a program could not be started as output and exit code 126 or 127; such a program never had a process id.
   const neverStarted = exitCode !== null && exitCode !== 0 && inspection.Pid === 0;
-  return { kind: "running", exitCode, ...(neverStarted ? { startFailure: firstOutput || `exit code ${exitCode}` } : {}) };
+  return {
+    kind: "running",
+    exitCode,
+    ...(neverStarted ? { startFailure: firstOutput || `exit code ${exitCode}` } : {}),
+  };
 }

@@ -18,7 +18,13 @@ export type Located =
 /** The bits of Go's `os.FileMode` that say what a file is. */
 const MODE_DIRECTORY = 2 ** 31;
 const MODE_LINK = 2 ** 27;
-const OTHER_KINDS = [2 ** 26 /* device */, 2 ** 25 /* FIFO */, 2 ** 24 /* socket */, 2 ** 21 /* character device */, 2 ** 19 /* irregular */] as const;
+const OTHER_KINDS = [
+  2 ** 26 /* device */,
+  2 ** 25 /* FIFO */,
+  2 ** 24 /* socket */,
+  2 ** 21 /* character device */,
+  2 ** 19 /* irregular */,
+] as const;
 
 /** The absolute path without empty components, `.` and slashes at the end. */
 export function canonicalPath(path: string): string {
@@ -55,7 +61,12 @@ export async function locate(engine: Engine, clock: Deadline, container: string,
   return { at: "found", stat };
 }
 
-async function statPath(engine: Engine, clock: Deadline, container: string, path: string): Promise<PathStat | "loop" | null> {
+async function statPath(
+  engine: Engine,
+  clock: Deadline,
+  container: string,
+  path: string,
+): Promise<PathStat | "loop" | null> {
   try {
     return parsePathStat(await engine.head(clock, { path: `/containers/${container}/archive`, query: { path } }));
   } catch (error) {
@@ -76,7 +87,8 @@ async function statPath(engine: Engine, clock: Deadline, container: string, path
 /** The header `X-Docker-Container-Path-Stat`: base64 of JSON, the mode in Go's bits. */
 export function parsePathStat(headers: IncomingHttpHeaders): PathStat {
   const header = headers["x-docker-container-path-stat"];
-  if (typeof header !== "string") throw new Error("the engine did not describe the path (X-Docker-Container-Path-Stat is missing)");
+  if (typeof header !== "string")
+    throw new Error("the engine did not describe the path (X-Docker-Container-Path-Stat is missing)");
   const { mode, size } = JSON.parse(Buffer.from(header, "base64").toString("utf8")) as { mode: number; size: number };
   const has = (bit: number): boolean => Math.floor(mode / bit) % 2 === 1;
   if (has(MODE_DIRECTORY)) return { kind: "directory", size: 0 };
@@ -85,6 +97,11 @@ export function parsePathStat(headers: IncomingHttpHeaders): PathStat {
 }
 
 /** The plain tar archive of a path. To be read to its end or destroyed. */
-export async function archiveOf(engine: Engine, signal: AbortSignal, container: string, path: string): Promise<IncomingMessage> {
+export async function archiveOf(
+  engine: Engine,
+  signal: AbortSignal,
+  container: string,
+  path: string,
+): Promise<IncomingMessage> {
   return engine.send(signal, { method: "GET", path: `/containers/${container}/archive`, query: { path } });
 }

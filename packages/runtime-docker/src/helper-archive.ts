@@ -1,10 +1,30 @@
 import { readFile } from "node:fs/promises";
+import { type BoxArchitecture, boxHelperPath } from "@breakwater/box-helper";
+import { RuntimeError } from "@breakwater/runtime-api";
 import { packTar } from "@breakwater/tar";
+import { DRIVER } from "./errors.ts";
 import { HELPER_DIRECTORY, HELPER_PATH } from "./translate.ts";
 
-/** The helper for an architecture as a plain tar archive, to be unpacked at `/` of a created container. */
+/** What engines call the architectures that the helper is built for. */
+const ARCHITECTURES: Readonly<Record<string, BoxArchitecture>> = {
+  amd64: "amd64",
+  x86_64: "amd64",
+  arm64: "arm64",
+  aarch64: "arm64",
+};
+
+/** The helper for an engine's architecture as a plain tar archive, to be unpacked at `/` of a created container. */
 export async function packHelper(architecture: string): Promise<Buffer> {
-  const content = await readFile(process.env["DEV_HELPER"] ?? architecture);
+  const known = ARCHITECTURES[architecture];
+  if (known === undefined) {
+    throw new RuntimeError({
+      code: "ERR_IMAGE_UNFIT",
+      driver: DRIVER,
+      operation: "start",
+      message: `the engine's architecture is ${JSON.stringify(architecture)}, and our helper is built for amd64 and arm64 only; use another engine`,
+    });
+  }
+  const content = await readFile(boxHelperPath(known));
   const chunks: Uint8Array[] = [];
   const members = [
     { type: "directory", path: HELPER_DIRECTORY.slice(1), mode: 0o755 },

@@ -38,12 +38,17 @@ export class Images {
 
   async prepare(source: ImageSource, options?: PrepareImageOptions): Promise<PreparedImage> {
     if ("context" in source) return this.#prepareBuild(source, options);
-    const doing = { operation: "prepareImage", what: `preparing the image ${source.reference}`, subject: "image" } as const;
+    const doing = {
+      operation: "prepareImage",
+      what: `preparing the image ${source.reference}`,
+      subject: "image",
+    } as const;
     return operate(
       options,
       doing,
       async (clock) => {
-        const image = (await this.find(clock, source.reference)) ?? (await this.pull(clock, source.reference, options?.onProgress));
+        const image =
+          (await this.find(clock, source.reference)) ?? (await this.pull(clock, source.reference, options?.onProgress));
         return preparedImage(source.reference, image);
       },
       PULL_TIMEOUT_MS,
@@ -67,7 +72,12 @@ export class Images {
   }
 
   /** Builds an image, once for all who ask for the same content at the same time. */
-  async #build(clock: Deadline, definition: BuildDefinition, tag: string, onProgress?: (line: string) => void): Promise<ImageFacts> {
+  async #build(
+    clock: Deadline,
+    definition: BuildDefinition,
+    tag: string,
+    onProgress?: (line: string) => void,
+  ): Promise<ImageFacts> {
     await clock.race(this.#once(`build ${tag}`, () => this.#buildOnce(definition, tag, onProgress)));
     const image = await this.find(clock, tag);
     if (image !== null) return image;
@@ -75,7 +85,11 @@ export class Images {
   }
 
   async #buildOnce(definition: BuildDefinition, tag: string, onProgress?: (line: string) => void): Promise<void> {
-    const doing = { operation: "prepareImage", what: `building the image ${definition.name}`, subject: "image" } as const;
+    const doing = {
+      operation: "prepareImage",
+      what: `building the image ${definition.name}`,
+      subject: "image",
+    } as const;
     const log = new LogTail();
     await operate({ timeoutMs: BUILD_TIMEOUT_MS }, doing, async (clock) => {
       try {
@@ -83,7 +97,13 @@ export class Images {
         const response = await this.#engine.send(clock.signal, {
           method: "POST",
           path: "/build",
-          query: { t: tag, dockerfile: definition.dockerfile, rm: true, forcerm: true, labels: { [BUILD_LABEL]: definition.name } },
+          query: {
+            t: tag,
+            dockerfile: definition.dockerfile,
+            rm: true,
+            forcerm: true,
+            labels: { [BUILD_LABEL]: definition.name },
+          },
           headers: await this.#loginsForBuild(definition),
           file: Readable.from(packContext(definition, hash), { objectMode: false }),
         });
@@ -103,13 +123,21 @@ export class Images {
   async #checkBuilt(clock: Deadline, definition: BuildDefinition, tag: string, hash: Hash): Promise<void> {
     const sent = buildTag(definition.name, finishHash(hash, definition, await this.#baseIds(clock, definition)));
     if (sent === tag) return;
-    await this.#engine.done(clock, { method: "DELETE", path: `/images/${encodeReference(tag)}`, query: { noprune: true } });
-    throw this.#error("ERR_IMAGE_BUILD", `the build context ${definition.context} or its base image changed while ${definition.name} was built; build again`);
+    await this.#engine.done(clock, {
+      method: "DELETE",
+      path: `/images/${encodeReference(tag)}`,
+      query: { noprune: true },
+    });
+    throw this.#error(
+      "ERR_IMAGE_BUILD",
+      `the build context ${definition.context} or its base image changed while ${definition.name} was built; build again`,
+    );
   }
 
   async #baseIds(clock: Deadline, definition: BuildDefinition): Promise<readonly string[]> {
     const ids: string[] = [];
-    for (const base of definition.bases) ids.push((await this.find(clock, base))?.id ?? (await this.pull(clock, base)).id);
+    for (const base of definition.bases)
+      ids.push((await this.find(clock, base))?.id ?? (await this.pull(clock, base)).id);
     return ids;
   }
 
@@ -125,20 +153,34 @@ export class Images {
 
   #buildError(definition: BuildDefinition, log: LogTail, error: unknown): unknown {
     if (isTarError(error)) {
-      return this.#error("ERR_IMAGE_BUILD", `the build context of ${definition.name} cannot be sent: ${error.message}`, error);
+      return this.#error(
+        "ERR_IMAGE_BUILD",
+        `the build context of ${definition.name} cannot be sent: ${error.message}`,
+        error,
+      );
     }
     if (error instanceof EngineError || error instanceof ProgressError) {
       const reason = error instanceof EngineError ? error.detail : error.message;
       const tail = log.text === "" ? "" : `. The end of its log:\n${log.text}`;
-      return this.#error("ERR_IMAGE_BUILD", `${definition.name} (${join(definition.context, definition.dockerfile)}) could not be built: ${reason}${tail}`, error);
+      return this.#error(
+        "ERR_IMAGE_BUILD",
+        `${definition.name} (${join(definition.context, definition.dockerfile)}) could not be built: ${reason}${tail}`,
+        error,
+      );
     }
-    return toRuntimeError({ operation: "prepareImage", what: `building ${definition.name}`, subject: "image", idempotent: true }, error);
+    return toRuntimeError(
+      { operation: "prepareImage", what: `building ${definition.name}`, subject: "image", idempotent: true },
+      error,
+    );
   }
 
   /** What the engine knows of an image, or `null` if it does not have it. */
   async find(clock: Deadline, reference: string): Promise<ImageFacts | null> {
     try {
-      const image = await this.#engine.json<ImageInspection>(clock, { method: "GET", path: `/images/${encodeReference(reference)}/json` });
+      const image = await this.#engine.json<ImageInspection>(clock, {
+        method: "GET",
+        path: `/images/${encodeReference(reference)}/json`,
+      });
       this.#checkFit(reference, image);
       return imageFacts(image);
     } catch (error) {
@@ -150,12 +192,18 @@ export class Images {
   /** Pulls an image, once for all who ask at the same time. Throws `ERR_IMAGE_NOT_FOUND`, `ERR_IMAGE_PULL`. */
   async pull(clock: Deadline, reference: string, onProgress?: (line: string) => void): Promise<ImageFacts> {
     if (isImageId(reference)) {
-      throw this.#error("ERR_IMAGE_NOT_FOUND", `the engine has no image ${reference}, and an id cannot be pulled; build or import it again`);
+      throw this.#error(
+        "ERR_IMAGE_NOT_FOUND",
+        `the engine has no image ${reference}, and an id cannot be pulled; build or import it again`,
+      );
     }
     await clock.race(this.#once(`pull ${reference}`, () => this.#pullOnce(reference, onProgress)));
     const image = await this.find(clock, reference);
     if (image !== null) return image;
-    throw this.#error("ERR_IMAGE_PULL", `${reference} was pulled, and the engine does not have it; see the engine's log`);
+    throw this.#error(
+      "ERR_IMAGE_PULL",
+      `${reference} was pulled, and the engine does not have it; see the engine's log`,
+    );
   }
 
   /** Work that is under way is shared by all who ask for it. */
@@ -191,13 +239,25 @@ export class Images {
 
   #pullError(reference: string, error: unknown): unknown {
     if (isStatus(error, 404)) {
-      return this.#error("ERR_IMAGE_NOT_FOUND", `no registry has the image ${reference} (${error.detail}); check its name, or log in to its registry`, error);
+      return this.#error(
+        "ERR_IMAGE_NOT_FOUND",
+        `no registry has the image ${reference} (${error.detail}); check its name, or log in to its registry`,
+        error,
+      );
     }
-    if (isStatus(error, 401, 403)) return toRuntimeError({ operation: "prepareImage", what: `pulling ${reference}` }, error);
+    if (isStatus(error, 401, 403))
+      return toRuntimeError({ operation: "prepareImage", what: `pulling ${reference}` }, error);
     if (error instanceof EngineError || error instanceof ProgressError) {
-      return this.#error("ERR_IMAGE_PULL", `the engine could not pull ${reference}: ${error instanceof EngineError ? error.detail : error.message}; see whether the engine reaches the registry`, error);
+      return this.#error(
+        "ERR_IMAGE_PULL",
+        `the engine could not pull ${reference}: ${error instanceof EngineError ? error.detail : error.message}; see whether the engine reaches the registry`,
+        error,
+      );
     }
-    return toRuntimeError({ operation: "prepareImage", what: `pulling ${reference}`, subject: "image", idempotent: true }, error);
+    return toRuntimeError(
+      { operation: "prepareImage", what: `pulling ${reference}`, subject: "image", idempotent: true },
+      error,
+    );
   }
 
   #checkFit(reference: string, image: ImageInspection): void {
@@ -212,7 +272,9 @@ export class Images {
 }
 
 export function preparedImage(reference: string, image: ImageFacts): PreparedImage {
-  const env = image.env.map((entry) => [entry.slice(0, entry.indexOf("=")), entry.slice(entry.indexOf("=") + 1)] as const);
+  const env = image.env.map(
+    (entry) => [entry.slice(0, entry.indexOf("=")), entry.slice(entry.indexOf("=") + 1)] as const,
+  );
   return {
     id: image.id,
     reference,
@@ -231,7 +293,8 @@ export function isImageId(reference: string): boolean {
 /** Name and tag (or digest) of a reference; without a tag `latest`, because the engine would pull every tag. */
 export function splitReference(reference: string): { readonly name: string; readonly tag: string } {
   const digest = reference.indexOf("@");
-  if (digest >= 0) return { name: reference.slice(0, digest).replace(/:[^:/]*$/, ""), tag: reference.slice(digest + 1) };
+  if (digest >= 0)
+    return { name: reference.slice(0, digest).replace(/:[^:/]*$/, ""), tag: reference.slice(digest + 1) };
   const colon = reference.lastIndexOf(":");
   if (colon > reference.lastIndexOf("/")) return { name: reference.slice(0, colon), tag: reference.slice(colon + 1) };
   return { name: reference, tag: "latest" };
@@ -249,7 +312,8 @@ class LogTail {
   add(line: string): void {
     this.#lines.push(line.slice(0, LOG_TAIL_BYTES));
     this.#length += line.length + 1;
-    while (this.#length > LOG_TAIL_BYTES && this.#lines.length > 1) this.#length -= (this.#lines.shift()?.length ?? 0) + 1;
+    while (this.#length > LOG_TAIL_BYTES && this.#lines.length > 1)
+      this.#length -= (this.#lines.shift()?.length ?? 0) + 1;
   }
 
   get text(): string {
@@ -282,7 +346,9 @@ export async function followProgress(
     if (failure !== undefined) throw new ProgressError(failure);
     if (step.aux !== undefined) onAux?.(step.aux);
     if (step.progressDetail?.total !== undefined) continue;
-    const text = (step.stream ?? (step.status === undefined ? "" : `${step.id === undefined ? "" : `${step.id}: `}${step.status}`)).trimEnd();
+    const text = (
+      step.stream ?? (step.status === undefined ? "" : `${step.id === undefined ? "" : `${step.id}: `}${step.status}`)
+    ).trimEnd();
     if (text !== "") onProgress?.(text);
   }
 }
@@ -296,7 +362,8 @@ async function* lines(stream: Readable): AsyncGenerator<string> {
       if (line !== "") yield line;
       rest = rest.subarray(end + 1);
     }
-    if (rest.length > MAX_PROGRESS_LINE_BYTES) throw new ProgressError(`a line of progress is longer than ${MAX_PROGRESS_LINE_BYTES} bytes`);
+    if (rest.length > MAX_PROGRESS_LINE_BYTES)
+      throw new ProgressError(`a line of progress is longer than ${MAX_PROGRESS_LINE_BYTES} bytes`);
   }
   const last = rest.toString("utf8").trim();
   if (last !== "") yield last;

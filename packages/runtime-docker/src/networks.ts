@@ -39,8 +39,10 @@ export class PublicNetwork {
   /** The id of the bridge, which is made when there is none. */
   async id(clock: Deadline): Promise<string> {
     // On a clock of its own: the box that asked first may be given up while others wait.
-    this.#id ??= operate(undefined, { operation: "start", what: "making the public network", subject: "network" }, (own) =>
-      this.#ensure(own),
+    this.#id ??= operate(
+      undefined,
+      { operation: "start", what: "making the public network", subject: "network" },
+      (own) => this.#ensure(own),
     ).catch((error: unknown) => {
       this.#id = undefined;
       throw error;

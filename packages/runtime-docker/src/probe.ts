@@ -86,16 +86,24 @@ const OLDEST = [20, 10, 0] as const;
 /** The engine for people. */
 export function* describeEngine(label: string, facts: EngineFacts): Generator<DoctorLine> {
   const { kind, version, info } = facts;
-  yield { status: "ok", what: `${kind === "podman" ? "Podman" : "Docker Engine"} ${version.Version ?? "?"} (API ${version.ApiVersion ?? "?"}) answers at ${label}` };
+  yield {
+    status: "ok",
+    what: `${kind === "podman" ? "Podman" : "Docker Engine"} ${version.Version ?? "?"} (API ${version.ApiVersion ?? "?"}) answers at ${label}`,
+  };
   if (kind === "docker" && isOlder(version.Version, OLDEST)) {
-    yield { status: "warning", what: `Docker Engine ${version.Version} is older than what this driver is tested with (20.10)`, advice: "use a newer engine" };
+    yield {
+      status: "warning",
+      what: `Docker Engine ${version.Version} is older than what this driver is tested with (20.10)`,
+      advice: "use a newer engine",
+    };
   }
   if (info.OSType === "windows") {
     yield { status: "failed", what: "the engine runs Windows containers", advice: "switch it to Linux containers" };
   }
   const missing = CAPABILITIES.limits.filter((limit) => !enforced(facts).limits.includes(limit));
   const cgroups = `control groups v${info.CgroupVersion ?? "?"} (${info.CgroupDriver ?? "?"})`;
-  if (missing.length === 0) yield { status: "ok", what: `${cgroups}; limits of cores, memory and processes are enforced` };
+  if (missing.length === 0)
+    yield { status: "ok", what: `${cgroups}; limits of cores, memory and processes are enforced` };
   else {
     yield {
       status: "warning",
@@ -104,7 +112,11 @@ export function* describeEngine(label: string, facts: EngineFacts): Generator<Do
     };
   }
   if (info.MemoryLimit === true && info.SwapLimit === false) {
-    yield { status: "warning", what: "swap is not counted to a box's memory", advice: "boot with swapaccount=1, or turn swap off" };
+    yield {
+      status: "warning",
+      what: "swap is not counted to a box's memory",
+      advice: "boot with swapaccount=1, or turn swap off",
+    };
   }
   yield {
     status: "ok",
@@ -112,8 +124,9 @@ export function* describeEngine(label: string, facts: EngineFacts): Generator<Do
   };
   yield {
     status: "warning",
-    what: 'boxes with the network policy "public" can reach services bound to this host\'s own addresses, and a cloud\'s metadata address',
-    advice: "bind what is not for boxes to 127.0.0.1, and block the metadata address for the bridge in the host's firewall",
+    what: "boxes with the network policy \"public\" can reach services bound to this host's own addresses, and a cloud's metadata address",
+    advice:
+      "bind what is not for boxes to 127.0.0.1, and block the metadata address for the bridge in the host's firewall",
   };
   yield { status: "ok", what: "IPv6: the shared bridge has IPv4 only, so boxes have no IPv6 beyond loopback" };
   if (kind === "docker" && isOlder(version.Version, UPLOAD_FIXED_IN)) {

@@ -20,7 +20,11 @@ const LOST_TRACK = 255;
  * Why a box ended that we did not end, from its state and the engine's events. Nothing in a box can signal our hold, so 137 comes from the box's
  * memory limit or from outside; a kill through the engine leaves an event.
  */
-export function classifyEnd(state: ContainerInspection["State"], events: readonly EngineEvent[], hasMemoryLimit: boolean): KnownEnd {
+export function classifyEnd(
+  state: ContainerInspection["State"],
+  events: readonly EngineEvent[],
+  hasMemoryLimit: boolean,
+): KnownEnd {
   const oomEvents = events.filter(({ Action }) => Action === "oom").length;
   const killedThroughEngine = events.some(({ Action }) => Action === "kill");
   const endedBy = ((): EndedBy => {
@@ -48,24 +52,12 @@ export interface StatsAnswer {
   readonly memory_stats?: { readonly max_usage?: number };
 }
 
-export function usageOf(stats: StatsAnswer): { readonly memoryPeakBytes: number | null; readonly cpuMs: number | null } {
+export type Usage = Pick<BoxReport, "memoryPeakBytes" | "cpuMs">;
+
+export function usageOf(stats: StatsAnswer): Usage {
   const nanoseconds = stats.cpu_stats?.cpu_usage?.total_usage;
   return {
     memoryPeakBytes: stats.memory_stats?.max_usage ?? null,
     cpuMs: nanoseconds === undefined ? null : Math.round(nanoseconds / 1e6),
   };
-}
-
-const MEMORY_FILE_SYSTEMS: ReadonlySet<string> = new Set(["tmpfs", "ramfs", "devtmpfs", "shm"]);
-
-/** The mount points that are memory, from the helper's `mounts` (JSON lines). What is below /proc and /sys holds no files of anybody. */
-export function parseMounts(lines: string): readonly string[] {
-  const mounts = lines
-    .split("\n")
-    .filter((line) => line.trim() !== "")
-    .map((line) => JSON.parse(line) as { readonly mountPoint: string; readonly fsType: string })
-    .filter(({ fsType }) => MEMORY_FILE_SYSTEMS.has(fsType))
-    .map(({ mountPoint }) => mountPoint)
-    .filter((path) => !/^\/(?:proc|sys)(?:\/|$)/.test(path));
-  return [...new Set(mounts)].sort();
 }

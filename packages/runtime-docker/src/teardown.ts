@@ -29,7 +29,11 @@ export interface ContainerInspection {
 }
 
 /** What the engine says about a container, or `null` if there is none of this id or name. */
-export async function inspectContainer(engine: Engine, clock: Deadline, id: string): Promise<ContainerInspection | null> {
+export async function inspectContainer(
+  engine: Engine,
+  clock: Deadline,
+  id: string,
+): Promise<ContainerInspection | null> {
   try {
     return await engine.json<ContainerInspection>(clock, { method: "GET", path: `/containers/${id}/json` });
   } catch (error) {
