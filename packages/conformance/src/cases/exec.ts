@@ -7,6 +7,7 @@ import {
   assertAnswers,
   countProcesses,
   endSleepers,
+  expectedError,
   given,
   memoryGrowth,
   mistake,
@@ -721,7 +722,7 @@ export const execCases: readonly ConformanceCase[] = [
     level: "MUST",
     title: "kill the whole tree on an abort and reject",
     promise: "An abort kills everything that this exec started before the call returns; it rejects with ERR_ABORTED.",
-    covers: ["B22"],
+    covers: ["B22", "B24"],
     async run({ sharedBox }) {
       const box = await sharedBox();
       const [escaped, main] = [uniqueSeconds(), uniqueSeconds()];
@@ -770,6 +771,26 @@ export const execCases: readonly ConformanceCase[] = [
       assert.ok(report.killed >= 2, `${report.killed} were killed`);
       assert.deepEqual(report.remaining, []);
       assert.equal(await sleeping(box, daemon, escaped), 0);
+      await assertAnswers(box);
+    },
+  },
+  {
+    id: "exec.kill-processes-ends-execs",
+    level: "MUST",
+    title: "end a running exec that killProcesses killed: 137 or a typed error, never a made-up success",
+    promise: "exitCode is 128 + signal if the program was ended by one; outcome unknown is a typed error.",
+    async run({ ownBox }) {
+      const box = await ownBox();
+      const marker = uniqueSeconds();
+      const running = box.exec(["sh", "-c", `sleep ${marker}; exit 0`], { timeoutMs: 40_000 }).then(
+        (result) => [result.exitCode, result.timedOut] as const,
+        (error: unknown) => expectedError(error, "ERR_EXEC_UNKNOWN"),
+      );
+      await until("the program running", async () => (await sleeping(box, marker)) === 1);
+      await box.killProcesses();
+      const outcomeOfRunning = await running;
+      if (!(outcomeOfRunning instanceof Error)) assert.deepEqual(outcomeOfRunning, [137, false]);
+      assert.equal(await sleeping(box, marker), 0);
       await assertAnswers(box);
     },
   },

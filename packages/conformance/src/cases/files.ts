@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { createHash } from "node:crypto";
-import type { DownloadLimits, Runtime, UploadEntry } from "@breakwater/runtime-api";
+import { type DownloadLimits, isRuntimeError, type Runtime, type UploadEntry } from "@breakwater/runtime-api";
 import {
   assertAnswers,
   given,
@@ -42,6 +42,11 @@ async function download(
 ): Promise<ReadonlyMap<string, TarMember>> {
   const members = await readTar(box.download(paths, limits, { timeoutMs: 30_000 }));
   return new Map(members.map((member) => [member.name.replace(/\/$/, ""), member]));
+}
+
+/** A refusal is fine, as long as it is one. */
+function anyRuntimeError(error: unknown): void {
+  if (!(error instanceof TypeError) && !isRuntimeError(error)) throw error;
 }
 
 export const filesCases: readonly ConformanceCase[] = [
@@ -349,7 +354,14 @@ export const filesCases: readonly ConformanceCase[] = [
         tarMember({ name: "s/through" }, "x"),
         TAR_END,
       );
-      await box.upload(hostile, `${to}/in`).catch(() => undefined);
+      const honest = streamOf(
+        tarMember({ name: "s/", type: "5", mode: 0o755 }),
+        tarMember({ name: "s/through" }, "x"),
+        TAR_END,
+      );
+      await box.upload(honest, `${to}/proof`);
+      assert.equal(await shell(box, `cat ${to}/proof/s/through`), "x", "the same stream with a folder does not arrive");
+      await box.upload(hostile, `${to}/in`).catch(anyRuntimeError);
       assert.equal(await shell(box, `ls -A ${to}/victim`), "", "the engine wrote through the link");
     },
   },
@@ -362,11 +374,15 @@ export const filesCases: readonly ConformanceCase[] = [
     async run({ sharedBox }) {
       const box = await sharedBox();
       const to = folder();
-      await shell(box, `mkdir -p ${to}/in`);
+      await box.upload(streamOf(tarMember({ name: "honest" }, "x"), TAR_END), `${to}/in`);
       for (const name of ["../escaped", `${to}/escaped`, "a/../../escaped"]) {
-        await box.upload(streamOf(tarMember({ name }, "x"), TAR_END), `${to}/in`).catch(() => undefined);
+        await box.upload(streamOf(tarMember({ name }, "x"), TAR_END), `${to}/in`).catch(anyRuntimeError);
       }
-      assert.equal(await shell(box, `ls -A ${to}`), "in\n");
+      assert.equal(
+        await shell(box, `ls -A ${to}; cat ${to}/in/honest`),
+        "in\nx",
+        "something was put outside the folder",
+      );
       await mistake(() => box.upload([{ path: "../escaped", content: "x" }], `${to}/in`));
       await mistake(() => box.upload([{ path: "/escaped", content: "x" }], `${to}/in`));
     },
@@ -515,6 +531,59 @@ export const filesCases: readonly ConformanceCase[] = [
       const error = await rejection(box.removePaths(["/proc/self"]), "ERR_PATH_DENIED", "ERR_PATH_LINK");
       assert.ok(error.path?.startsWith("/proc"));
       await assertAnswers(box);
+    },
+  },
+  {
+    id: "files.running-only",
+    level: "MUST",
+    title: "look at, remove from and kill in a box only while it runs",
+    promise: "inspectPath, removePaths, killProcesses: only while the box runs (ERR_BOX_STATE).",
+    async run({ ownBox, capabilities }) {
+      const box = await ownBox();
+      const refusals = async (): Promise<void> => {
+        await rejection(box.inspectPath("/etc"), "ERR_BOX_STATE");
+        await rejection(box.removePaths(["/var/tmp/kept"]), "ERR_BOX_STATE");
+        await rejection(box.killProcesses(), "ERR_BOX_STATE");
+      };
+      await shell(box, "echo kept >/var/tmp/kept");
+      assert.equal((await box.inspectPath("/var/tmp/kept")).at(-1)?.kind, "file");
+      await box.removePaths(["/var/tmp/absent"]);
+      await box.killProcesses();
+      if (freezes.claimed(capabilities)) {
+        await box.freeze();
+        await refusals();
+        await box.thaw();
+      }
+      await box.stopConfirmed();
+      await refusals();
+      if (!readsAfterStop.claimed(capabilities)) return;
+      assert.notEqual(await box.readBounded("/var/tmp/kept", { maxBytes: 10 }), null, "a refused removal took place");
+    },
+  },
+  {
+    id: "files.leaves-no-trace",
+    level: "MUST",
+    title: "leave nothing of a transfer in the box but what was asked for",
+    promise: "upload: the entries become contents of directory; download and readBounded change nothing.",
+    covers: ["B40", "B78"],
+    async run({ ownBox }) {
+      const box = await ownBox();
+      await shell(box, "mkdir -p /work/in; echo x >/work/in/file; sleep 1; touch /var/tmp/mark; sleep 1");
+      // Directories tell of files that came and went.
+      const changed = `find / -xdev \\( -path /proc -o -path /sys -o -path /dev \\) -prune -o -newer /var/tmp/mark -print | sort`;
+      await box.download(["/work"], AMPLE)[Symbol.asyncIterator]().next();
+      await download(box, ["/work", "/etc"]);
+      await box.readBounded("/work/in/file", { maxBytes: 10 });
+      await box.inspectPath("/work/in/file");
+      assert.equal(await shell(box, changed), "", "reading changed the box");
+      await box.upload([{ path: "new", content: "x" }], "/work/in");
+      const seen = (await shell(box, changed)).split("\n").filter((path) => path !== "");
+      assert.deepEqual(
+        seen.filter((path) => !path.startsWith("/work")),
+        [],
+        "the upload left something else",
+      );
+      assert.deepEqual([...(await tree(box, "/work")).keys()].sort(), ["in", "in/file", "in/new"]);
     },
   },
   {

@@ -207,6 +207,11 @@ export const lifecycleCases: readonly ConformanceCase[] = [
       await rejection(box.upload([], "/tmp"), "ERR_BOX_STATE");
       await rejection(box.readBounded("/etc/passwd", { maxBytes: 10_000 }), "ERR_BOX_STATE");
       await rejection(drain(box), "ERR_BOX_STATE");
+      await rejection(box.inspectPath("/etc"), "ERR_BOX_STATE");
+      await rejection(box.removePaths(["/tmp/x"]), "ERR_BOX_STATE");
+      await rejection(box.killProcesses(), "ERR_BOX_STATE");
+      await rejection(box.stopConfirmed(), "ERR_BOX_STATE");
+      await rejection(box.report(), "ERR_BOX_STATE");
       assert.equal(box.state, "new");
     },
   },
@@ -223,6 +228,9 @@ export const lifecycleCases: readonly ConformanceCase[] = [
       await rejection(box.upload([], "/tmp"), "ERR_BOX_STATE");
       await rejection(box.readBounded("/etc/passwd", { maxBytes: 10_000 }), "ERR_BOX_STATE");
       await rejection(drain(box), "ERR_BOX_STATE");
+      await rejection(box.inspectPath("/etc"), "ERR_BOX_STATE");
+      await rejection(box.removePaths(["/tmp/x"]), "ERR_BOX_STATE");
+      await rejection(box.killProcesses(), "ERR_BOX_STATE");
       await rejection(box.start(), "ERR_BOX_STATE");
     },
   },
