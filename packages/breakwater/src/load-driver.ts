@@ -9,10 +9,6 @@ import { UsageError } from "./exit-codes.ts";
 /** Drivers that go by a short name. They are not dependencies: a user installs the one that is needed. */
 const SHORT_NAMES: Readonly<Record<string, string>> = {
   docker: "@breakwater/runtime-docker",
-  podman: "@breakwater/runtime-docker",
-  k8s: "@breakwater/runtime-k8s",
-  kubernetes: "@breakwater/runtime-k8s",
-  prime: "@breakwater/runtime-prime",
 };
 
 /**
@@ -43,14 +39,9 @@ function isPath(name: string): boolean {
 
 function entryOfPackage(packageName: string, name: string, workingDirectory: string): string {
   try {
-    return import.meta.resolve(packageName, pathToFileURL(`${workingDirectory}/`));
-  } catch {
-    // Not installed beside the caller's project.
-  }
-  try {
     return pathToFileURL(createRequire(`${workingDirectory}/`).resolve(packageName)).href;
   } catch {
-    // The same, for packages without an import condition.
+    // Not installed beside the caller's project.
   }
   try {
     return import.meta.resolve(packageName);

@@ -32,7 +32,9 @@ interface RunFlags extends TrialFlags {
 
 export function runCommand(exit: Exit): Command {
   return addTrialFlags(new Command("run"))
-    .description("Run trials of a task or a folder of tasks. Exit code 0: every trial has rewards; 1: some has none; 2: nothing was started.")
+    .description(
+      "Run trials of a task or a folder of tasks. Exit code 0: every trial has rewards; 1: some has none; 2: nothing was started.",
+    )
     .addOption(runtimeOption())
     .option("-n, --n-concurrent <number>", "trials at the same time", wholeNumber(1), 4)
     .option("-k, --n-attempts <number>", "trials of each task", wholeNumber(1), 1)
@@ -63,7 +65,8 @@ async function run(flags: RunFlags): Promise<number> {
   const { tasks, invalid } = await loadTasks(resolve(here, flags.path));
   await using driver = await loadDriver(flags.runtime, here);
   const problems = [...invalid, ...(await refusedTasks(tasks, driver, flags))];
-  if (problems.length > 0) throw new UsageError(`nothing was started\n${problems.map((error) => error.message).join("\n")}`);
+  if (problems.length > 0)
+    throw new UsageError(`nothing was started\n${problems.map((error) => error.message).join("\n")}`);
 
   // 2. The trials
   const outputDir = join(resolve(here, flags.jobsDir), flags.jobName ?? timestamp(new Date()));
@@ -94,7 +97,11 @@ async function run(flags: RunFlags): Promise<number> {
   return interrupts.exitCode ?? (withRewards === trials.length ? EXIT_OK : EXIT_NO_REWARD);
 }
 
-async function refusedTasks(tasks: readonly Task[], driver: RuntimeDriver, flags: TrialFlags): Promise<readonly TasksetError[]> {
+async function refusedTasks(
+  tasks: readonly Task[],
+  driver: RuntimeDriver,
+  flags: TrialFlags,
+): Promise<readonly TasksetError[]> {
   if (tasks.length === 0) return [];
   const capabilities = await driver.probe();
   const refused: TasksetError[] = [];
