@@ -99,7 +99,7 @@ describe("the result", () => {
   });
 
   it("does not depend on how the trailer is cut, and has what other processes write after it", async () => {
-    const { result } = session(
+    const { helper, result } = session(
       on((box) => {
         box.say("stdout", `before ${box.request.nonce.slice(0, 20)}`);
         box.conclude({ exit: 0 }, 1);
@@ -108,7 +108,7 @@ describe("the result", () => {
       }),
     );
     const { stdout } = await result;
-    expect(text(stdout)).toMatch(/^before [0-9a-f]{20} after$/);
+    expect(text(stdout)).toBe(`before ${helper.request.nonce.slice(0, 20)} after`);
   });
 
   it("is not held by a process that keeps the output open, nor by one that keeps writing", async () => {
@@ -128,7 +128,7 @@ describe("the result", () => {
   it("cannot be forged by a program that prints what a trailer looks like", async () => {
     const { result } = session(
       on((box) => {
-        box.say("stderr", `${"0".repeat(48)}\0\0\0\x20${JSON.stringify({ exit: 0, killed: null, survivors: [] })}`);
+        box.say("stderr", `\x1e${"0".repeat(48)}\0\0\0\x20${JSON.stringify({ exit: 0, killed: null, survivors: [] })}`);
         ending({ exit: 9 })(box);
       }),
     );
@@ -582,7 +582,7 @@ it("gives every call a name and a nonce of its own", async () => {
     ids.add(helper.request.nonce);
   }
   expect(ids.size).toBe(6);
-  for (const id of ids) expect(id).toMatch(/^[0-9a-f]{24,}$/);
+  for (const id of ids) expect(id).toMatch(/[0-9a-f]{24,}$/);
 });
 
 it("takes 256 MiB without keeping them", async () => {

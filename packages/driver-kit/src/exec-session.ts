@@ -71,7 +71,7 @@ const STREAM_GRACE_MS = 500;
 /** The helper ends the program at the deadline; if we have not heard of it this much later we act ourselves. */
 const BACKSTOP_MS = 5000;
 /** How long the helper has to answer a kill frame before a second exec is sent after it. */
-const KILL_FRAME_MS = 2000;
+const KILL_FRAME_MS = 1000;
 /** How long a second exec may take, and the helper's last word after it. */
 const KILL_EXEC_MS = 10_000;
 /** How long the backend may take to say what became of a box. */
@@ -101,7 +101,8 @@ class ExecSession {
   readonly #call: ExecCall;
   readonly #timeoutMs: number;
   readonly #execId = randomBytes(12).toString("hex");
-  readonly #nonce = randomBytes(24).toString("hex");
+  // The first character is one that output hardly ever ends in: what may be the beginning of the nonce is held back.
+  readonly #nonce = `\x1e${randomBytes(24).toString("hex")}`;
   readonly #captures: Readonly<Record<OutputStream, HeadCapture>>;
   readonly #scanners: Readonly<Record<OutputStream, TrailerScanner>>;
 

@@ -52,8 +52,8 @@ describe("an owner", () => {
   });
 
   it.runIf(hasProc)("is dead when its process waits to be reaped", async () => {
-    // The shell starts a child that ends at once, and becomes a program that does not know of it.
-    const program = spawn("sh", ["-c", "(exit 0) & echo $!; exec sleep 60"], { stdio: ["ignore", "pipe", "ignore"] });
+    // The shell starts a child and becomes a program that does not know of it.
+    const program = spawn("sh", ["-c", "sleep 0.2 & echo $!; exec sleep 60"], { stdio: ["ignore", "pipe", "ignore"] });
     const [line] = (await once(program.stdout, "data")) as [Buffer];
     const pid = Number(line.toString());
     for (let tries = 0; !/\) Z /.test(readFileSync(`/proc/${pid}/stat`, "latin1")) && tries < 200; tries++) {
