@@ -80,12 +80,12 @@ describe("the trailer of a stream", () => {
   it("is looked for at more than 500 MB/s", () => {
     const chunk = Buffer.alloc(64 * 1024, "0a0b");
     const scanner = new TrailerScanner("f".repeat(48));
-    const startedAt = performance.now();
+    const before = process.cpuUsage();
     let bytes = 0;
     for (let index = 0; index < 4096; index++) for (const piece of scanner.push(chunk)) bytes += piece.length;
-    const seconds = (performance.now() - startedAt) / 1000;
+    const { user, system } = process.cpuUsage(before);
     expect(bytes).toBe(256 * 1024 * 1024);
-    expect(seconds).toBeLessThan(0.5);
+    expect((user + system) / 1e6).toBeLessThan(0.5);
   });
 });
 
