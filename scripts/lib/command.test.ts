@@ -18,7 +18,7 @@ test("of a long output the end is kept", async () => {
 });
 
 test("an interrupted script ends its program, lets it finish and runs nothing more", async () => {
-  const program = `trap 'echo finished; exit 0' TERM; echo ready; while :; do sleep 0.05; done`;
+  const program = `trap 'echo finished; exit 0' TERM; echo ready; n=0; while [ $n -lt 100 ]; do n=$((n+1)); sleep 0.05; done`;
   const script = `
     const { command } = await import(${JSON.stringify(new URL("command.ts", import.meta.url).href)});
     await command(["sh", "-c", ${JSON.stringify(program)}], { output: "show", timeoutMs: 10_000 });

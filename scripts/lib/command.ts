@@ -29,6 +29,14 @@ const KEPT_CHARACTERS = 256 * 1024;
 /** Runs a program in the root of the repository, without standard input. A non-zero exit is a result. */
 export async function command(argv: readonly [string, ...string[]], options: CommandOptions): Promise<CommandResult> {
   const started = performance.now();
+  // Before the child is there: a signal must not end us and leave it behind.
+  let interruptedBy: NodeJS.Signals | undefined;
+  const interrupt = (signal: NodeJS.Signals): void => {
+    interruptedBy = signal;
+    // A Ctrl-C reaches the child from the terminal too.
+    if (signal !== "SIGINT" || !process.stdin.isTTY) child.kill(signal);
+  };
+  for (const signal of interrupts) process.on(signal, interrupt);
   const child = spawn(argv[0], argv.slice(1), {
     cwd: join(root, options.cwd ?? "."),
     env: { ...process.env, ...options.env },
@@ -46,13 +54,6 @@ export async function command(argv: readonly [string, ...string[]], options: Com
     child.kill("SIGTERM");
     setTimeout(() => child.kill("SIGKILL"), 10_000).unref();
   }, options.timeoutMs);
-  let interruptedBy: NodeJS.Signals | undefined;
-  const interrupt = (signal: NodeJS.Signals): void => {
-    interruptedBy = signal;
-    // A Ctrl-C reaches the child from the terminal too.
-    if (signal !== "SIGINT" || !process.stdin.isTTY) child.kill(signal);
-  };
-  for (const signal of interrupts) process.on(signal, interrupt);
   try {
     const exitCode = await new Promise<number>((resolve, reject) => {
       child.on("error", reject);
