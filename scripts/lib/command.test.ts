@@ -34,3 +34,9 @@ test("an interrupted script ends its program, lets it finish and runs nothing mo
   expect(await new Promise((resolve) => child.once("close", resolve))).toBe(143);
   expect(output).toBe("ready\nfinished\n");
 });
+
+test("what a daemon holds open is not waited for", async () => {
+  const result = await command(["sh", "-c", "sleep 4 & echo started"], { output: "capture", timeoutMs: 10_000 });
+  expect(result).toMatchObject({ exitCode: 0, stdout: "started\n" });
+  expect(result.durationMs).toBeLessThan(3_000);
+});

@@ -24,6 +24,7 @@ export interface CommandResult {
 }
 
 const interrupts = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
+const STREAMS_GRACE_MS = 1_000;
 const KEPT_CHARACTERS = 256 * 1024;
 
 /** Runs a program in the root of the repository, without standard input. A non-zero exit is a result. */
@@ -57,8 +58,14 @@ export async function command(argv: readonly [string, ...string[]], options: Com
   try {
     const exitCode = await new Promise<number>((resolve, reject) => {
       child.on("error", reject);
-      child.on("close", (code, signal) => resolve(code ?? signalExitCode(signal)));
+      const ended = (code: number | null, signal: NodeJS.Signals | null): void =>
+        resolve(code ?? signalExitCode(signal));
+      child.on("close", ended);
+      // A daemon that it started may hold its output open for ever.
+      child.on("exit", (code, signal) => setTimeout(ended, STREAMS_GRACE_MS, code, signal).unref());
     });
+    child.stdout?.destroy();
+    child.stderr?.destroy();
     // Whoever interrupts us does not want the next part; the child had the time that it needed to end well.
     if (interruptedBy !== undefined) process.exit(signalExitCode(interruptedBy));
     return { exitCode, timedOut, stdout: stdout(), stderr: stderr(), durationMs: performance.now() - started };
