@@ -1,6 +1,10 @@
+export { nopAgent, oracleAgent, shellAgent } from "./agents.ts";
+export type { Agent, AgentBox, AgentContext } from "./agents.ts";
 export { resolveArtifacts } from "./artifacts-declaration.ts";
 export type { KeyProblem } from "./artifacts-declaration.ts";
 export { describePlan } from "./describe-plan.ts";
+export type { TrialEvent, TrialEventType } from "./events.ts";
+export type { Verify, VerifyContext } from "./grade.ts";
 export { loadTask, loadTasks } from "./load-task.ts";
 export type { LoadedTasks, LoadOptions } from "./load-task.ts";
 export type { ArtifactLimits, PlanOptions, TrialArtifact, TrialOptions } from "./options.ts";
@@ -38,3 +42,19 @@ export type {
   TaskVerifier,
   VerifierMode,
 } from "./task.ts";
+export type { Retry, TrialError, TrialErrorCode, TrialErrorReason, TrialPhase } from "./trial-error.ts";
+export type {
+  AgentOutcome,
+  ArtifactOutcome,
+  BoundedOutput,
+  CollectedFrom,
+  CollectHookOutcome,
+  EndedByContents,
+  RefusedArtifact,
+  TrialResult,
+  VerifierOutcome,
+} from "./result.ts";
+export { REWARD_FILES } from "./reward.ts";
+export type { RewardFile, Rewards } from "./reward.ts";
+export { runTrial } from "./run-trial.ts";
+export type { RunTrialOptions } from "./run-trial.ts";

@@ -1,0 +1,141 @@
+import { rename, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import type { EndedBy } from "@breakwater/runtime-api";
+import type { LeftOutMember } from "@breakwater/tar";
+
+import type { NotEnforced } from "./plan.ts";
+import type { TasksetProblem } from "./problems.ts";
+import type { RewardFile, Rewards } from "./reward.ts";
+import type { VerifierMode } from "./task.ts";
+import type { TrialError } from "./trial-error.ts";
+
+/** What came of a trial; `result.json` has the same. Secrets are taken out. */
+export interface TrialResult {
+  /** The trial's name, and that of its folder. */
+  readonly trial: string;
+  /** The task's name. */
+  readonly task: string;
+  /** The driver's name. */
+  readonly driver: string;
+  /** `null` only where the trial ended before that was decided. */
+  readonly mode: VerifierMode | null;
+  /** The map that the verifier wrote, or `null`: then `error` says why. */
+  readonly rewards: Rewards | null;
+  /** The key `reward`, else the only key, else `null` (or the sum, with `sumRewards`). */
+  readonly reward: number | null;
+  readonly error: TrialError | null;
+  /** ISO 8601, UTC. */
+  readonly startedAt: string;
+  readonly finishedAt: string;
+  readonly durationMs: number;
+  /** The trial's folder, absolute; `null` without `outputDir`. */
+  readonly dir: string | null;
+  /** `events.jsonl` in it. */
+  readonly eventsFile: string | null;
+  /** `null` if the agent was never started. */
+  readonly agent: AgentOutcome | null;
+  readonly collectHooks: readonly CollectHookOutcome[];
+  /** Every entry in the order of collection; empty in shared mode. */
+  readonly artifacts: readonly ArtifactOutcome[];
+  /** What had to be left out: a whole entry, or single members of one. */
+  readonly artifactsRefused: readonly RefusedArtifact[];
+  /**
+   * How still the agent's box was while artifacts were read: `halted` or `sealed`, proven; `live`: what could be killed was killed, the rest is listed in
+   * `events.jsonl`. `null` if nothing was collected.
+   */
+  readonly collectedFrom: CollectedFrom | null;
+  readonly notEnforced: readonly NotEnforced[];
+  /** `null` if the verifier was never started. */
+  readonly verifier: VerifierOutcome | null;
+  /** The task's, the plan's, and what came up on the way. */
+  readonly warnings: readonly TasksetProblem[];
+  /** Ids of what could not be shown to be gone; `sweep` finds it. */
+  readonly leftovers: readonly string[];
+}
+
+export type CollectedFrom = "halted" | "sealed" | "frozen" | "live";
+
+/** How a box ended that was ended by its own contents: its memory limit, its lifetime, or our hold's own exit. */
+export type EndedByContents = Extract<EndedBy, "memory" | "lifetime" | "contents"> | "unknown";
+
+export interface AgentOutcome {
+  /** All four are graded. */
+  readonly status: "completed" | "failed" | "timed-out" | "box-ended";
+  /** Of an agent that is a program in the box. */
+  readonly exitCode: number | null;
+  /** What the agent threw. */
+  readonly message: string | null;
+  readonly durationMs: number;
+  /** Set if the agent's box was ended by its contents, then or later. */
+  readonly boxEndedBy: EndedByContents | null;
+}
+
+export interface CollectHookOutcome {
+  readonly command: string;
+  /** `not-run`: the box had ended. None of them stops a trial. */
+  readonly status: "completed" | "failed" | "timed-out" | "not-run";
+  readonly exitCode: number | null;
+  /** The end of its output, or why it could not be started. */
+  readonly message: string | null;
+}
+
+export interface ArtifactOutcome {
+  /** Absolute path in both boxes. */
+  readonly source: string;
+  /** On the host, relative to the trial's folder. */
+  readonly destination: string;
+  /** `missing`: there was nothing at `source`. `refused`: nothing of it was kept. */
+  readonly status: "collected" | "missing" | "refused";
+  readonly type: "file" | "directory" | null;
+  readonly entries: number;
+  readonly bytes: number;
+  /** Of the plain tar that carried it; `null` if nothing did. */
+  readonly sha256: string | null;
+  /** Earlier entries that contain, equal or lie inside this one. */
+  readonly overlaps: readonly string[];
+}
+
+export interface RefusedArtifact {
+  readonly source: string;
+  /** Why nothing of the entry crossed over; `null` if only `members` were left out. */
+  readonly reason: string | null;
+  /** At most 100. */
+  readonly members: readonly LeftOutMember[];
+  readonly memberCount: number;
+}
+
+export interface VerifierOutcome {
+  /** `null` if it was ended, or its end is not known, or a function graded. */
+  readonly exitCode: number | null;
+  readonly timedOut: boolean;
+  readonly durationMs: number;
+  readonly output: BoundedOutput;
+  /** Where the reward was read from; `returned`: a function graded and returned it. */
+  readonly rewardFrom: RewardFile | "returned" | null;
+  /** `live`: the backend cannot stop a box and still read it. */
+  readonly readFrom: CollectedFrom | null;
+  /** Set if its box was ended by its contents; a valid reward counts all the same. */
+  readonly boxEndedBy: EndedByContents | null;
+}
+
+/** Standard output and error of the tests as they came, both ends of it. */
+export interface BoundedOutput {
+  readonly head: string;
+  /** Empty if `head` has everything. */
+  readonly tail: string;
+  readonly bytes: number;
+  readonly truncated: boolean;
+}
+
+/** Writes `result.json` whole or not at all. */
+export async function writeResult(directory: string, result: TrialResult): Promise<void> {
+  const file = join(directory, "result.json");
+  const unfinished = `${file}.tmp`;
+  try {
+    await writeFile(unfinished, `${JSON.stringify(result, undefined, 2)}\n`, { flag: "wx" });
+    await rename(unfinished, file);
+  } catch (error) {
+    await rm(unfinished, { force: true });
+    throw error;
+  }
+}
