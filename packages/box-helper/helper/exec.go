@@ -128,9 +128,25 @@ func (s *session) finish(end trailer, code int) {
 		end.Survivors = end.Survivors[:100]
 	}
 	body, _ := json.Marshal(end)
-	syscall.Write(1, trailerBytes(s.nonce, nil))
-	syscall.Write(2, trailerBytes(s.nonce, body))
+	writeAll(1, trailerBytes(s.nonce, nil))
+	writeAll(2, trailerBytes(s.nonce, body))
 	os.Exit(code)
+}
+
+// writeAll waits for a full pipe, also when the program has left it non-blocking: the flag belongs to the pipe's end, which we share.
+func writeAll(fd int, bytes []byte) {
+	syscall.SetNonblock(fd, false)
+	for len(bytes) > 0 {
+		n, err := syscall.Write(fd, bytes)
+		if err == syscall.EAGAIN {
+			syscall.SetNonblock(fd, false)
+			continue
+		}
+		if err != nil && err != syscall.EINTR {
+			return
+		}
+		bytes = bytes[max(n, 0):]
+	}
 }
 
 func trailerBytes(nonce string, body []byte) []byte {
