@@ -24,6 +24,8 @@ const config: ViteUserConfig = defineConfig({
         ...sources,
         test: {
           name: "unit",
+          // Generous, as the machine may be busy; the whole project is to take less than 30 s.
+          testTimeout: 20_000,
           include: ["packages/*/src/**/*.test.ts", "backends/**/*.test.ts", "scripts/**/*.test.ts"],
           exclude: ["**/node_modules/**", "**/dist/**", "**/fixtures/**"],
         },
