@@ -40,7 +40,7 @@ import {
 import { type Engine, operate, readAll } from "./engine.ts";
 import { type Doing, DRIVER, isStatus, toRuntimeError } from "./errors.ts";
 import { abnormalEnd, Demultiplexer, EngineExec, type ExecInspection } from "./exec.ts";
-import { archiveOf, canonicalPath, locate, type Located, memoryMountOf, type PathStat } from "./files.ts";
+import { archiveOf, canonicalPath, locate, type Located, memoryMountOf, onlyMember, type PathStat } from "./files.ts";
 import type { Images } from "./images.ts";
 import type { PublicNetwork } from "./networks.ts";
 import {
@@ -354,7 +354,8 @@ export class DockerBox implements Runtime {
         boxId: this.id,
         request,
         options,
-        deadlineMs: Math.max(1, this.#startedAtMs + this.spec.lifetimeMs - Date.now()),
+        // A box whose lifetime is over is asked all the same: it says itself that it has ended.
+        deadlineMs: Math.max(NOTICE_MS, this.#startedAtMs + this.spec.lifetimeMs - Date.now()),
         open: async (execId, signal) => {
           const exec = await this.#openExec(container, ["exec", execId], signal);
           execs.set(execId, exec);
@@ -545,9 +546,12 @@ export class DockerBox implements Runtime {
         throw this.#error(operation, "ERR_PATH_LINK", `${located.path} is a link, and no link is followed`, { path });
       }
       if (operation === "readBounded") this.#checkReadable(path, located.stat, limits.maxBytes);
-      const response = await archiveOf(this.#engine, clock.signal, container, path);
+      // The engine cannot send a link that leads to itself, only the folder that it is in.
+      const folder = path.slice(0, path.lastIndexOf("/")) || "/";
+      const response = await archiveOf(this.#engine, clock.signal, container, located.stat.isLoop ? folder : path);
       try {
-        yield { path, ...(path === "/" ? { name: "" } : {}), stream: response };
+        if (located.stat.isLoop) yield { path, stream: onlyMember(response, path.slice(path.lastIndexOf("/") + 1)) };
+        else yield { path, ...(path === "/" ? { name: "" } : {}), stream: response };
       } finally {
         response.destroy();
       }

@@ -1,5 +1,6 @@
 import type { IncomingHttpHeaders, IncomingMessage } from "node:http";
 import type { Deadline } from "@breakwater/driver-kit";
+import { packTar, readTar } from "@breakwater/tar";
 import type { Engine } from "./engine.ts";
 import { isStatus } from "./errors.ts";
 
@@ -7,6 +8,8 @@ import { isStatus } from "./errors.ts";
 export interface PathStat {
   readonly kind: "file" | "directory" | "link" | "other";
   readonly size: number;
+  /** A link that leads to itself. */
+  readonly isLoop: boolean;
 }
 
 /** What is at a path. `link` and `missing` may be about a component on the way to it. */
@@ -46,12 +49,11 @@ export function memoryMountOf(path: string, memoryMounts: readonly string[]): st
  */
 export async function locate(engine: Engine, clock: Deadline, container: string, path: string): Promise<Located> {
   const components = componentsOf(path);
-  let stat: PathStat = { kind: "directory", size: 0 };
+  let stat = pathStat("directory");
   for (let depth = 1; depth <= components.length; depth++) {
     const at = `/${components.slice(0, depth).join("/")}`;
     const found = await statPath(engine, clock, container, at);
     if (found === null) return { at: "missing", path: at };
-    if (found === "loop") return { at: "link", path: at };
     stat = found;
     if (depth < components.length) {
       if (stat.kind === "link") return { at: "link", path: at };
@@ -61,12 +63,7 @@ export async function locate(engine: Engine, clock: Deadline, container: string,
   return { at: "found", stat };
 }
 
-async function statPath(
-  engine: Engine,
-  clock: Deadline,
-  container: string,
-  path: string,
-): Promise<PathStat | "loop" | null> {
+async function statPath(engine: Engine, clock: Deadline, container: string, path: string): Promise<PathStat | null> {
   try {
     return parsePathStat(await engine.head(clock, { path: `/containers/${container}/archive`, query: { path } }));
   } catch (error) {
@@ -78,7 +75,7 @@ async function statPath(
     if (isStatus(error, 500) && path !== "/") {
       const parent = path.slice(0, path.lastIndexOf("/")) || "/";
       await engine.head(clock, { path: `/containers/${container}/archive`, query: { path: parent } });
-      return "loop";
+      return { kind: "link", size: 0, isLoop: true };
     }
     throw error;
   }
@@ -91,9 +88,13 @@ export function parsePathStat(headers: IncomingHttpHeaders): PathStat {
     throw new Error("the engine did not describe the path (X-Docker-Container-Path-Stat is missing)");
   const { mode, size } = JSON.parse(Buffer.from(header, "base64").toString("utf8")) as { mode: number; size: number };
   const has = (bit: number): boolean => Math.floor(mode / bit) % 2 === 1;
-  if (has(MODE_DIRECTORY)) return { kind: "directory", size: 0 };
-  if (has(MODE_LINK)) return { kind: "link", size: 0 };
-  return OTHER_KINDS.some(has) ? { kind: "other", size: 0 } : { kind: "file", size };
+  if (has(MODE_DIRECTORY)) return pathStat("directory");
+  if (has(MODE_LINK)) return pathStat("link");
+  return OTHER_KINDS.some(has) ? pathStat("other") : pathStat("file", size);
+}
+
+function pathStat(kind: PathStat["kind"], size = 0): PathStat {
+  return { kind, size, isLoop: false };
 }
 
 /** The plain tar archive of a path. To be read to its end or destroyed. */
@@ -104,4 +105,18 @@ export async function archiveOf(
   path: string,
 ): Promise<IncomingMessage> {
   return engine.send(signal, { method: "GET", path: `/containers/${container}/archive`, query: { path } });
+}
+
+/** The one member of this name out of the archive of the folder that it is in. */
+export async function* onlyMember(
+  archive: AsyncIterable<Uint8Array>,
+  name: string,
+): AsyncGenerator<Uint8Array, void, undefined> {
+  for await (const { type, pathBytes, linkTargetBytes, uid, gid, mtime } of readTar(archive)) {
+    const path = Buffer.from(pathBytes.buffer, pathBytes.byteOffset, pathBytes.byteLength);
+    const below = path.subarray(path.indexOf("/") + 1);
+    if (type !== "link" || !below.equals(Buffer.from(name))) continue;
+    yield* packTar([{ type, path: name, linkTarget: linkTargetBytes ?? "", uid, gid, mtime }]);
+    return;
+  }
 }

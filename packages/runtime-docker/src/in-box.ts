@@ -111,7 +111,8 @@ export function archiveThroughHelper(
     })
     .then(
       (result) => {
-        const failure = failureOf(context, argv, result, lines(result.stderr));
+        const said = lines(result.stderr);
+        const failure = failureOf(context, argv, result, said) ?? skipped(context, path, said);
         if (failure === null) stream.end();
         else stream.destroy(failure);
       },
@@ -170,6 +171,19 @@ function failureOf(
   return fail({
     code: "ERR_BACKEND",
     message: `our helper's ${argv[0]} ended with ${result.exitCode}${said === "" ? "" : `: ${said}`}`,
+  });
+}
+
+/** Whether the path itself is what the helper leaves out of archives. */
+function skipped({ boxId, operation }: HelperContext, path: string, said: readonly unknown[]): RuntimeError | null {
+  if (!said.some((line) => (line as { readonly skipped?: string }).skipped === path)) return null;
+  return new RuntimeError({
+    code: "ERR_PATH_KIND",
+    driver: DRIVER,
+    operation,
+    boxId,
+    path,
+    message: `${path} is neither a file, a directory nor a link`,
   });
 }
 

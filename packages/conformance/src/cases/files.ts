@@ -254,7 +254,6 @@ export const filesCases: readonly ConformanceCase[] = [
         "-rf",
         "ünï€日本\u{1F6A2}",
         "quote'\"`$(id)",
-        "back\\slash",
         "..double",
         "trailing.",
         long,
