@@ -13,7 +13,7 @@ export interface Reporter {
 export interface TrialLine {
   readonly task: string;
   readonly trial: string;
-  readonly mode: string;
+  readonly mode: string | null;
   readonly rewards: Readonly<Record<string, number>> | null;
   readonly reward: number | null;
   readonly error: {
@@ -33,7 +33,7 @@ export function trialLine(result: TrialResult): TrialLine {
     trial: result.trial,
     mode: result.mode,
     rewards: result.rewards,
-    reward: result.reward ?? null,
+    reward: result.reward,
     error:
       error === null ? null : { code: error.code, reason: error.reason, phase: error.phase, message: error.message },
     durationMs: result.durationMs,
@@ -93,7 +93,9 @@ export class TextReporter implements Reporter {
 
   result(result: TrialResult): void {
     this.#results.push(result);
-    process.stdout.write(`${result.trial}  ${outcome(result)}  ${seconds(result.durationMs)}  ${result.mode}\n`);
+    process.stdout.write(
+      `${result.trial}  ${outcome(result)}  ${seconds(result.durationMs)}  ${result.mode ?? "not planned"}\n`,
+    );
   }
 
   note(line: string): void {
@@ -102,9 +104,7 @@ export class TextReporter implements Reporter {
 
   end(): void {
     const graded = this.#results.filter((result) => result.rewards !== null);
-    const single = graded.flatMap((result) =>
-      result.reward === undefined || result.reward === null ? [] : [result.reward],
-    );
+    const single = graded.flatMap(({ reward }) => (reward === null ? [] : [reward]));
     const mean =
       single.length === 0
         ? ""
@@ -122,7 +122,7 @@ export class TextReporter implements Reporter {
 function outcome({ rewards, reward, error }: TrialResult): string {
   if (rewards === null)
     return `no reward: ${error?.reason ?? "unknown"} (${error?.code ?? "?"}) ${printable(error?.message ?? "")}`;
-  if (reward !== undefined && reward !== null) return `reward ${round(reward)}`;
+  if (reward !== null) return `reward ${round(reward)}`;
   return `rewards ${Object.entries(rewards)
     .map(([name, value]) => `${printable(name)}=${round(value)}`)
     .join(" ")}`;
