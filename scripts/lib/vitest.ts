@@ -50,7 +50,7 @@ export async function runTests(options: TestRunOptions): Promise<TestRun> {
         ...(options.env !== undefined && { env: options.env }),
       },
     );
-    const counts = await readCounts(report, options.testName !== undefined);
+    const counts = await readCounts(report, options.testName !== undefined || (options.args ?? []).length > 0);
     // A file that cannot be loaded, an unhandled rejection or a dead runner is a failure that no test stands for.
     const unnamed = result.exitCode !== 0 && counts.failed === 0 ? 1 : 0;
     return { ...counts, failed: counts.failed + unnamed, exitCode: result.exitCode, durationMs: result.durationMs };
