@@ -5,6 +5,7 @@ import { areaOf, type ConformanceCase, DEFAULT_CASE_TIMEOUT_MS } from "./case.ts
 import { CaseEnvironment, missing } from "./context.ts";
 import { conformanceCases } from "./list.ts";
 import type { DescribeRuntimeOptions } from "./options.ts";
+import { checkWaivers } from "./waivers.ts";
 
 const PROBE_TIMEOUT_MS = 60_000;
 const CLEANUP_TIMEOUT_MS = 60_000;
@@ -47,7 +48,7 @@ declare module "vitest" {
  */
 export function describeRuntime(options: DescribeRuntimeOptions): void {
   const waive = options.waive ?? {};
-  checkWaivers(waive);
+  checkWaivers(waive, conformanceCases);
   const driver = options.driver();
   const name = options.name ?? driver.name;
 
@@ -124,15 +125,6 @@ function newMeta(
   if (absent.length > 0) return { driver, id, level, outcome: "not-run", note: `not run: no ${absent.join(", ")}` };
   const link = options.waive?.[id];
   return { driver, id, level, outcome: "pending", ...(link === undefined ? {} : { note: link }) };
-}
-
-function checkWaivers(waive: Readonly<Record<string, string>>): void {
-  const known = new Set(conformanceCases.map((it) => it.id));
-  for (const [id, link] of Object.entries(waive)) {
-    if (!known.has(id)) throw new TypeError(`waive: there is no case "${id}"; see docs/conformance.md for the ids`);
-    if (!/^https?:\/\//.test(link))
-      throw new TypeError(`waive: "${id}" needs a link to the reason, got ${JSON.stringify(link)}`);
-  }
 }
 
 /** One line for people: how many cases were run, and every one that was not. */

@@ -4,12 +4,14 @@ import type { DescribeRuntimeOptions } from "@breakwater/conformance/runtime";
 import Dockerode from "dockerode";
 
 /** What `npm run backends -- docker env` prints, or that of `network`. */
-const { DOCKER_HOST = "", BREAKWATER_IMAGE = "", BREAKWATER_HOST_ADDRESS } = process.env;
+const { DOCKER_HOST = "", BREAKWATER_IMAGE = "", BREAKWATER_OTHER_IMAGE = "", BREAKWATER_HOST_ADDRESS } = process.env;
 if (DOCKER_HOST === "" || BREAKWATER_IMAGE === "") {
   throw new Error("DOCKER_HOST and BREAKWATER_IMAGE are not set; run `npm run conformance -- docker`");
 }
 
 export const image: string = BREAKWATER_IMAGE;
+/** With another Python. */
+export const otherImage: string = BREAKWATER_OTHER_IMAGE;
 
 /** Only the sealed engine has servers that boxes may try to reach. */
 export const targets: DescribeRuntimeOptions["network"] =

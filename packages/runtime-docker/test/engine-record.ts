@@ -1,0 +1,49 @@
+import { once } from "node:events";
+import { createInterface } from "node:readline";
+import { setTimeout as sleep } from "node:timers/promises";
+import type { BackendRecord, BoxRecord } from "@breakwater/conformance/grading";
+import Dockerode from "dockerode";
+
+/** How long the engine may take to report what it has done. */
+const SETTLE_MS = 5_000;
+
+interface EngineEvent {
+  readonly Action: string;
+  readonly timeNano: number;
+  readonly Actor: { readonly ID: string; readonly Attributes: Readonly<Record<string, string>> };
+}
+
+/** The engine's own account of our boxes: its event stream, listened to from now on. */
+export async function engineRecord(): Promise<BackendRecord> {
+  const stopped = new AbortController();
+  const stream = await new Dockerode().getEvents({
+    filters: JSON.stringify({ type: ["container"], event: ["create", "destroy"], label: ["breakwater.role=box"] }),
+    abortSignal: stopped.signal,
+  });
+  const events: EngineEvent[] = [];
+  const lines = createInterface({ input: stream });
+  lines.on("line", (line) => events.push(JSON.parse(line) as EngineEvent));
+  stream.on("error", () => lines.close());
+
+  const boxesNow = (trial: string): readonly BoxRecord[] => {
+    const ofTrial = events.filter(({ Actor }) => Actor.Attributes["breakwater.trial"] === trial);
+    const gone = new Map(ofTrial.filter((it) => it.Action === "destroy").map((it) => [it.Actor.ID, it.timeNano]));
+    return ofTrial
+      .filter((it) => it.Action === "create")
+      .map(({ Actor: { ID: id }, timeNano }) => ({ id, createdAt: timeNano, goneAt: gone.get(id) ?? null }));
+  };
+  return {
+    boxes: async (trial) => {
+      const end = performance.now() + SETTLE_MS;
+      const settled = (): boolean =>
+        boxesNow(trial).length > 0 && boxesNow(trial).every(({ goneAt }) => goneAt !== null);
+      while (!settled() && performance.now() < end) await sleep(50);
+      return boxesNow(trial);
+    },
+    [Symbol.asyncDispose]: async () => {
+      const closed = once(lines, "close");
+      stopped.abort();
+      await Promise.race([closed, sleep(1_000, undefined, { ref: false })]);
+    },
+  };
+}
