@@ -14,5 +14,8 @@ export function boxHelperPath(architecture: BoxArchitecture): string {
 
 /** Twelve hexadecimal digits that change when the program does. */
 export function boxHelperVersion(architecture: BoxArchitecture): string {
-  return createHash("sha256").update(readFileSync(boxHelperPath(architecture))).digest("hex").slice(0, 12);
+  return createHash("sha256")
+    .update(readFileSync(boxHelperPath(architecture)))
+    .digest("hex")
+    .slice(0, 12);
 }
