@@ -20,6 +20,7 @@ func hold(args []string) {
 		for range ignored {
 		}
 	}()
+	mixIdentities()
 	unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 	deadline := time.Now().Add(options.lifetime)
@@ -31,6 +32,15 @@ func hold(args []string) {
 		time.Sleep(left)
 	}
 	os.Exit(exitLifetime)
+}
+
+// mixIdentities makes our saved ids other than root's, so that no process of the box has the same ones: with the same ones root could
+// take our resource limits away (prlimit), and the kernel ends even a first process that has no processor time left. A box without
+// these ids keeps the old ones.
+func mixIdentities() {
+	const nobodyElse = 65533
+	syscall.Setresgid(0, 0, nobodyElse)
+	syscall.Setresuid(0, 0, nobodyElse)
 }
 
 type holdOptions struct {

@@ -398,7 +398,8 @@ export class DockerBox implements Runtime {
       );
     } catch (error) {
       const cause = (error as { cause?: unknown }).cause;
-      if (isStatus(cause, 404, 409)) throw await this.#whyNotRunning("exec", cause);
+      // 500: the box ended between the two calls.
+      if (isStatus(cause, 404, 409, 500)) throw await this.#whyNotRunning("exec", cause);
       throw error;
     }
   }

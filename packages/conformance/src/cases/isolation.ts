@@ -11,7 +11,7 @@ const EVERY_SIGNAL = `opendir(my $proc, "/proc") or die; my @pids = grep { /^[0-
 for my $signal (1..64) { next if $signal == 9; kill $signal, 1, @pids } kill 9, 1, @pids; print "sent\\n"`;
 
 /** Writes over the memory of a process, as a debugger could. */
-const OVERWRITE_MEMORY = `my $pid = $ARGV[0]; if ($pid eq "child") { $pid = fork // die; if (!$pid) { sleep 1000 while 1 } select(undef, undef, undef, 0.3) }
+const OVERWRITE_MEMORY = `my $pid = $ARGV[0]; if ($pid eq "child") { $pid = fork // die; if (!$pid) { select(undef, undef, undef, 0.05) while 1 } select(undef, undef, undef, 0.3) }
 open(my $maps, "<", "/proc/$pid/maps") or print "maps: $!\\n"; my @ranges = $maps ? map { /^([0-9a-f]+)-([0-9a-f]+) r.x/ ? [hex $1, hex $2] : () } <$maps> : ();
 if (open(my $memory, "+<", "/proc/$pid/mem")) { for (@ranges) { sysseek($memory, $_->[0], 0); syswrite($memory, "\\0" x ($_->[1] - $_->[0])) } print "written\\n" } else { print "mem: $!\\n" }
 if ($ARGV[0] eq "child") { select(undef, undef, undef, 1.5); print waitpid($pid, 1) == $pid ? "child ended\\n" : "child lives\\n"; kill 9, $pid }`;
