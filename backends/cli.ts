@@ -3,6 +3,7 @@
  */
 import * as docker from "./docker/backend.ts";
 import * as network from "./network/backend.ts";
+import * as podman from "./podman/backend.ts";
 import { BackendError } from "./src/errors.ts";
 import { printedSteps, type Steps } from "./src/steps.ts";
 
@@ -31,6 +32,13 @@ const backends: Readonly<Record<string, Backend>> = {
       return engine === undefined ? [] : [`${engine.version} with a fake internet`, engine.host];
     },
     run: (argv) => network.runAttached(argv),
+  },
+  podman: {
+    ...podman,
+    async status(): Promise<readonly string[]> {
+      const engine = await podman.status();
+      return engine === undefined ? [] : [`${engine.version} with a fake internet`, engine.host];
+    },
   },
 };
 

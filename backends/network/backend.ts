@@ -48,18 +48,30 @@ export async function up(
   steps: Steps = silentSteps,
   folders: BackendFolders = backendFolders(),
 ): Promise<NetworkEnvironment> {
+  await startSealed({ packages: enginePackages }, steps, folders);
+  return environment(folders);
+}
+
+/** An engine for the namespaces. Default of `program`: Docker's. */
+export interface SealedEngine {
+  readonly packages: readonly string[];
+  readonly program?: readonly string[];
+}
+
+/** What {@link up} does, for any engine. The folders say which backend it is. */
+export async function startSealed(engine: SealedEngine, steps: Steps, folders: BackendFolders): Promise<void> {
   if (process.getuid?.() !== 0) {
-    throw new BackendError("NEEDS_ROOT", "the network backend makes namespaces, which needs root", {
+    throw new BackendError("NEEDS_ROOT", `the ${folders.sealed} backend makes namespaces, which needs root`, {
       advice: "run it as root",
     });
   }
-  await withLock(`${folders.run}/network`, 600_000, async () => {
-    if (await hasApt()) await withLock("breakwater-apt", 600_000, () => ensurePackages(enginePackages, steps));
-    const run = runFolder(folders);
+  const run = runFolder(folders);
+  await withLock(run, 600_000, async () => {
+    if (await hasApt()) await withLock("breakwater-apt", 600_000, () => ensurePackages(engine.packages, steps));
     await startPrivateEngine({
       runFolder: run,
-      dataFolder: join(folders.cache, "network"),
-      bridge: bridgeName(folders, "network"),
+      dataFolder: sealedDataFolder(folders),
+      bridge: bridgeName(folders, folders.sealed),
       bridgeAddresses: boxAddresses,
       addressPool: boxPool,
       ownNetwork: [
@@ -69,6 +81,7 @@ export async function up(
         process.execPath,
         join(import.meta.dirname, "listeners.ts"),
       ],
+      ...(engine.program === undefined ? {} : { program: engine.program }),
       files: settingsFiles(run),
       settings: { dns: fakeInternet.resolvers.v4.slice(0, 2), ipv6: true, "fixed-cidr-v6": boxPool6 },
     });
@@ -77,17 +90,16 @@ export async function up(
     steps.done("no way out of them");
   });
   await ensureBaseImages(socket(folders), folders.cache, steps);
-  return environment(folders);
 }
 
 /** Ends everything in the namespaces and removes their state; images stay in the cache folder. */
 export async function down(steps: Steps = silentSteps, folders: BackendFolders = backendFolders()): Promise<void> {
-  await withLock(`${folders.run}/network`, 600_000, async () => {
+  await withLock(runFolder(folders), 600_000, async () => {
     if (!existsSync(runFolder(folders))) {
       steps.done("nothing to end");
       return;
     }
-    await stopPrivateEngine({ runFolder: runFolder(folders), bridge: bridgeName(folders, "network") });
+    await stopPrivateEngine({ runFolder: runFolder(folders), bridge: bridgeName(folders, folders.sealed) });
     await rmdir(folders.run).catch(() => {}); // another backend's folder may be in it
     steps.done("engine and fake internet ended");
   });
@@ -119,8 +131,7 @@ export async function assertNoWayOut(folders: BackendFolders = backendFolders())
     const reasons = await findWaysOut(first);
     if (reasons.length === 0) return;
     // A box that starts or ends right now has one end of its wire in no process' namespace.
-    if (Date.now() > deadline)
-      throw new BackendError("WAY_OUT", `the network backend is not sealed: ${reasons.join("; ")}`);
+    if (Date.now() > deadline) throw new BackendError("WAY_OUT", `the backend is not sealed: ${reasons.join("; ")}`);
     await sleep(200);
   }
 }
@@ -368,13 +379,17 @@ async function endChild(child: ChildProcess): Promise<void> {
 }
 
 function notRunning(): BackendError {
-  return new BackendError("NOT_RUNNING", "the network backend is not running", {
-    advice: "run: npm run backends -- network up",
+  return new BackendError("NOT_RUNNING", "the backend with the fake internet is not running", {
+    advice: "run: npm run backends -- network up, or podman up",
   });
 }
 
-function runFolder(folders: BackendFolders): string {
-  return join(folders.run, "network");
+export function runFolder(folders: BackendFolders): string {
+  return join(folders.run, folders.sealed);
+}
+
+export function sealedDataFolder(folders: BackendFolders): string {
+  return join(folders.cache, folders.sealed);
 }
 
 function socket(folders: BackendFolders): string {

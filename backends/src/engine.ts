@@ -10,7 +10,7 @@ import { BackendError } from "./errors.ts";
 import { freeSubnet, overlaps } from "./subnets.ts";
 import { ended, identify, isAlive, listProcesses, signal, terminate, type ProcessIdentity } from "./processes.ts";
 
-/** An engine of our own: containerd and dockerd with their own socket, folders, bridge and control group. */
+/** An engine of our own, by default containerd and dockerd, with its own socket, folders, bridge and control group. */
 export interface PrivateEngineOptions {
   /** Socket, process ids, logs. */
   readonly runFolder: string;
@@ -22,6 +22,8 @@ export interface PrivateEngineOptions {
    * network and process namespaces. Default: the engine lives in the machine's network, under the machine's processes.
    */
   readonly ownNetwork?: readonly string[];
+  /** What runs another engine than Docker's until TERM. */
+  readonly program?: readonly string[];
   /** Text files for the run folder, by name, that are there before anything starts. */
   readonly files?: Readonly<Record<string, string>>;
   /** More settings for daemon.json. */
@@ -85,10 +87,7 @@ export async function startPrivateEngine(options: PrivateEngineOptions): Promise
     script("own-root.sh"),
     ownRootFolder(options.runFolder),
     ...(options.ownNetwork ?? []),
-    script("engine.sh"),
-    options.runFolder,
-    options.bridge,
-    ...bridgeAddresses,
+    ...(options.program ?? [script("engine.sh"), options.runFolder, options.bridge, ...bridgeAddresses]),
   ];
   const child = spawn("unshare", args, {
     detached: true,
@@ -186,7 +185,7 @@ function proxySettings(): Record<string, string> {
 
 async function engineDied(runFolder: string): Promise<BackendError> {
   const logs = await Promise.all(
-    ["engine.log", "containerd.log", "dockerd.log"].map(async (name) => {
+    ["engine.log", "containerd.log", "dockerd.log", "podman.log"].map(async (name) => {
       const text = await readFile(join(runFolder, name), "utf8").catch(() => "");
       return text.trim() === "" ? "" : `--- ${name}\n${lastLines(text, 10)}\n`;
     }),
@@ -203,7 +202,7 @@ async function removeBoxes(host: string): Promise<void> {
     const boxes = (await api.json("GET", "/containers/json?all=1")) as readonly { readonly Id: string }[];
     for (const box of boxes) await api.json("DELETE", `/containers/${box.Id}?force=1&v=1`);
     const networks = (await api.json("GET", "/networks")) as readonly { readonly Id: string; readonly Name: string }[];
-    const builtIn = new Set(["bridge", "host", "none"]);
+    const builtIn = new Set(["bridge", "host", "none", "podman"]);
     for (const network of networks) if (!builtIn.has(network.Name)) await api.json("DELETE", `/networks/${network.Id}`);
     const { Volumes: volumes } = (await api.json("GET", "/volumes")) as {
       readonly Volumes: readonly { readonly Name: string }[] | null;

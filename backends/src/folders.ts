@@ -8,22 +8,29 @@ export interface BackendFolders {
   readonly cache: string;
   /** Sockets, process ids, logs; one folder per backend. Short, because a socket path has at most 107 bytes. */
   readonly run: string;
+  /** Which sealed engine is meant where there are several. */
+  readonly sealed: SealedName;
 }
+
+/** The backends whose engine lives in namespaces of its own, with the fake internet. */
+export type SealedName = "network" | "podman";
 
 const defaultRunFolder = "/run/breakwater";
 
 /**
- * `BREAKWATER_CACHE_FOLDER` and `BREAKWATER_RUN_FOLDER` give a second, independent set of backends.
+ * `BREAKWATER_CACHE_FOLDER` and `BREAKWATER_RUN_FOLDER` give a second, independent set of backends; `BREAKWATER_SEALED` is part of
+ * what the podman backend's `env` prints.
  */
 export function backendFolders(env: NodeJS.ProcessEnv = process.env): BackendFolders {
   return {
     cache: env["BREAKWATER_CACHE_FOLDER"] ?? join(env["XDG_CACHE_HOME"] || join(homedir(), ".cache"), "breakwater"),
     run: env["BREAKWATER_RUN_FOLDER"] ?? defaultRunFolder,
+    sealed: env["BREAKWATER_SEALED"] === "podman" ? "podman" : "network",
   };
 }
 
 /** The name of a backend's bridge and control group: another one for each set of folders, at most 15 characters. */
-export function bridgeName(folders: BackendFolders, backend: "docker" | "network"): string {
-  if (folders.run === defaultRunFolder) return backend === "docker" ? "breakwater0" : "breakwater1";
+export function bridgeName(folders: BackendFolders, backend: "docker" | SealedName): string {
+  if (folders.run === defaultRunFolder) return `breakwater${["docker", "network", "podman"].indexOf(backend)}`;
   return `bw-${createHash("sha256").update(`${folders.run} ${backend}`).digest("hex").slice(0, 8)}`;
 }

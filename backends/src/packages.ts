@@ -4,6 +4,17 @@ import { runCommand } from "./command.ts";
 import { BackendError } from "./errors.ts";
 import type { Steps } from "./steps.ts";
 
+/** What these packages enable for the next boot. */
+const unitsOf: Readonly<Record<string, readonly string[]>> = {
+  "docker.io": ["docker.service", "docker.socket", "containerd.service"],
+  podman: [
+    "podman.service",
+    "podman.socket",
+    "podman-auto-update.service",
+    "podman-auto-update.timer",
+    "podman-restart.service",
+  ],
+};
 const policyFile = "/usr/sbin/policy-rc.d";
 
 /**
@@ -43,7 +54,7 @@ export async function ensurePackages(names: readonly string[], steps: Steps): Pr
       await apt(...install);
     }
   });
-  if (missing.includes("docker.io")) await disableServices(["docker.service", "docker.socket", "containerd.service"]);
+  for (const name of missing) await disableServices(unitsOf[name] ?? []);
   steps.done(`installed ${missing.join(" ")}`);
 }
 
@@ -76,9 +87,9 @@ async function withoutServices<T>(work: () => Promise<T>): Promise<T> {
   }
 }
 
-/** The package enables its units for the next boot; the private engine is none of them. */
+/** The private engine is none of the units that a package enables. */
 async function disableServices(units: readonly string[]): Promise<void> {
-  if (await exists("/usr/bin/systemctl")) {
+  if (units.length > 0 && (await exists("/usr/bin/systemctl"))) {
     await runCommand(["systemctl", "--root=/", "--quiet", "disable", ...units], {
       timeoutMs: 30_000,
       okExitCodes: [0, 1],
