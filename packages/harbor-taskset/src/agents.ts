@@ -1,6 +1,7 @@
 import type { Runtime } from "@breakwater/runtime-api";
 
 import type { OraclePlan } from "./plan.ts";
+import { packTaskFolder } from "./task-folder-archive.ts";
 
 /** Does the task. What it throws is recorded, and what it left is graded all the same. */
 export interface Agent {
@@ -36,17 +37,68 @@ export type AgentBox = Pick<
   "id" | "driver" | "exec" | "upload" | "download" | "readBounded" | "inspectPath" | "removePaths"
 >;
 
+/** Ends an agent that is a program in the box. Its exit code is recorded. */
+class AgentProgramError extends Error {
+  readonly exitCode: number;
+
+  constructor(program: string, exitCode: number, output: string) {
+    super(`${program} ended with exit code ${exitCode}${output === "" ? "" : `: ${output}`}`);
+    this.exitCode = exitCode;
+  }
+}
+
+const SOLUTION_DIRECTORY = "/solution";
+const INSTRUCTION_DIRECTORY = "/logs/agent";
+const INSTRUCTION_FILE = "instruction.md";
+/** What one environment variable may have: Linux takes 128 KiB. */
+const MAX_VARIABLE_BYTES = 120_000;
+const MAX_MESSAGE_BYTES = 2000;
+
 /** The task's own solution, run as Harbor runs it: from `/solution`. */
 export function oracleAgent(): Agent {
-  throw new Error("not yet");
+  const oracle = async (context: AgentContext): Promise<void> => {
+    const { box, solution } = context;
+    if (solution === null) throw new Error("the task has no solution");
+    await box.upload(packTaskFolder(solution.solution), SOLUTION_DIRECTORY);
+    await runProgram(context, solution.script, [`${SOLUTION_DIRECTORY}/${solution.script}`], solution.env);
+  };
+  return Object.assign(oracle, { needsSolution: true });
 }
 
-/** Does nothing: what the tests say about an untouched environment. */
+/** Does nothing: shows what the tests say about an untouched environment. */
 export function nopAgent(): Agent {
-  throw new Error("not yet");
+  return async () => undefined;
 }
 
-/** A command for the box's `sh`. `BREAKWATER_INSTRUCTION` has the instruction. */
+/**
+ * A command for the box's `sh`, as the agent's user. `BREAKWATER_INSTRUCTION` has the instruction, unless it is longer than 120,000 bytes;
+ * `BREAKWATER_INSTRUCTION_FILE` is the path of a file in the box that has it in any case.
+ */
 export function shellAgent(command: string): Agent {
-  throw new Error(`not yet: ${command}`);
+  return async (context) => {
+    const { box, instruction } = context;
+    await box.upload([{ path: INSTRUCTION_FILE, content: instruction }], INSTRUCTION_DIRECTORY);
+    await runProgram(context, "the agent's command", ["sh", "-c", command], {
+      BREAKWATER_INSTRUCTION_FILE: `${INSTRUCTION_DIRECTORY}/${INSTRUCTION_FILE}`,
+      ...(Buffer.byteLength(instruction) <= MAX_VARIABLE_BYTES ? { BREAKWATER_INSTRUCTION: instruction } : {}),
+    });
+  };
+}
+
+async function runProgram(
+  { box, log }: AgentContext,
+  name: string,
+  argv: readonly string[],
+  env: Readonly<Record<string, string>>,
+): Promise<void> {
+  let end = Buffer.alloc(0);
+  const { exitCode } = await box.exec(argv, {
+    env,
+    maxOutputBytes: 0,
+    onOutput: (_stream, chunk) => {
+      log(chunk);
+      end = Buffer.concat([end, chunk]).subarray(-MAX_MESSAGE_BYTES);
+    },
+  });
+  if (exitCode !== 0) throw new AgentProgramError(name, exitCode, end.toString("utf8").trim());
 }

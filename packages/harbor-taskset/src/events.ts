@@ -62,6 +62,7 @@ export class EventLog implements Disposable {
   readonly #onEvent: ((event: TrialEvent) => void) | undefined;
   #file: number | null;
   #sequence = 0;
+  #writeError: unknown = null;
 
   /** `file`: must not exist; `null` = nothing is written. What `onEvent` throws is not ours to handle and is dropped. */
   constructor(options: {
@@ -86,11 +87,25 @@ export class EventLog implements Disposable {
       type,
       ...about,
     });
-    if (this.#file !== null) writeSync(this.#file, `${JSON.stringify(event)}\n`);
+    this.#write(event);
     try {
       this.#onEvent?.(event);
     } catch {
       // A listener that fails must not decide over a trial.
+    }
+  }
+
+  /** Why the file is not complete; `null` if it is. Boxes are torn down all the same. */
+  get writeError(): unknown {
+    return this.#writeError;
+  }
+
+  #write(event: TrialEvent): void {
+    if (this.#file === null || this.#writeError !== null) return;
+    try {
+      writeSync(this.#file, `${JSON.stringify(event)}\n`);
+    } catch (error) {
+      this.#writeError = error;
     }
   }
 

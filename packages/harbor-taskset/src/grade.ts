@@ -1,5 +1,25 @@
+import { isRuntimeError, type ExecResult, type PreparedImage, type Runtime } from "@breakwater/runtime-api";
+
 import type { AgentBox } from "./agents.ts";
-import type { Rewards } from "./reward.ts";
+import { endOfBox, isInfrastructure } from "./box-end.ts";
+import { workdirOf } from "./boxes.ts";
+import { keepLogs, killWhatCanBeKilled, warn } from "./collect.ts";
+import { OutputLog } from "./output-log.ts";
+import { workInBox } from "./phase-box.ts";
+import { REWARD_DIRECTORY, TESTS_DIRECTORY } from "./restore.ts";
+import type { BoundedOutput, CollectedFrom, EndedByContents } from "./result.ts";
+import {
+  checkRewards,
+  MAX_REWARD_BYTES,
+  parseReward,
+  REWARD_FILES,
+  type ParsedReward,
+  type RewardFile,
+  type Rewards,
+} from "./reward.ts";
+import { messageOf, TrialFailure } from "./trial-error.ts";
+import { abortedFailure, enter, type Trial } from "./trial.ts";
+import type { VerifierDeadline } from "./verifier-deadline.ts";
 
 /** A grader in TypeScript. Returns rewards, one number, or nothing if it left a reward file in `/logs/verifier`. */
 export type Verify = (context: VerifyContext) => Promise<Rewards | number | void>;
@@ -15,4 +35,261 @@ export interface VerifyContext {
   readonly task: { readonly name: string };
   /** Output for `verifier/test-stdout.txt`; bounded. */
   readonly log: (chunk: Uint8Array | string) => void;
+}
+
+/** After the verifier's time is over: to leave its box in order and to keep its logs. */
+const AFTERWARDS_MS = 60_000;
+
+export interface GradeOptions {
+  readonly verify: Verify | undefined;
+  readonly deadline: VerifierDeadline;
+  /** `false` for a box of the caller's: it is read as it is. */
+  readonly mayStop: boolean;
+  readonly of: "agent" | "verifier";
+}
+
+/**
+ * Steps 10 and 11: the tests run, the box is stopped, and only then the reward is read. Sets the trial's rewards, or throws the reason why there
+ * are none. They are whatever the verifier wrote, and nothing else.
+ */
+export async function grade(trial: Trial, box: Runtime, image: PreparedImage, options: GradeOptions): Promise<void> {
+  const { plan, events, record, signal } = trial;
+  const { deadline, of } = options;
+  if (plan.verifier.network !== null) {
+    await box.setNetwork(plan.verifier.network, { signal: deadline.signal });
+    events.emit("network.changed", { box: box.id, details: { policy: plan.verifier.network } });
+  }
+
+  // 10. The tests
+  enter(trial, "run");
+  events.emit("verifier.started", {
+    box: box.id,
+    details: { timeoutMs: deadline.remainingMs, user: plan.verifier.user },
+  });
+  const startedAt = performance.now();
+  const log = new OutputLog(await trial.folder.path("verifier/test-stdout.txt"), trial.redactor);
+  let run: TestRun;
+  try {
+    run = await (options.verify === undefined
+      ? runScript(trial, box, deadline, log)
+      : runVerify(trial, box, image, options.verify, deadline, log));
+  } finally {
+    log[Symbol.dispose]();
+  }
+  const durationMs = Math.round(performance.now() - startedAt);
+
+  // 11. What became of the box, and what is in it once nothing runs any more
+  const boxEndedBy = await endOfBox(trial, box, of);
+  const { exitCode, timedOut } = run;
+  const output = log.end();
+  record.verifier = { exitCode, timedOut, durationMs, output, rewardFrom: null, readFrom: null, boxEndedBy };
+  events.emit("verifier.ended", {
+    box: box.id,
+    details: { exitCode, timedOut, durationMs, outputBytes: output.bytes, boxEndedBy },
+  });
+  if (run.error !== null && isInfrastructure(run.error) && boxEndedBy === null) throw run.error;
+
+  const readFrom = await quietenGradingBox(trial, box, boxEndedBy, options, timedOut);
+  const found = timedOut ? null : await readReward(trial, box, run, readFrom, deadline);
+  record.verifier = { ...record.verifier, rewardFrom: found?.from ?? null, readFrom };
+  await keepVerifierLogs(trial, box);
+
+  if (signal.aborted && found === null) throw abortedFailure(trial);
+  record.rewards = verdict(trial, run, found, boxEndedBy, output, deadline);
+}
+
+interface TestRun {
+  readonly exitCode: number | null;
+  readonly timedOut: boolean;
+  /** What a grader in TypeScript returned. */
+  readonly returned: Rewards | number | undefined;
+  /** Why the tests could not be started, or what the grader threw. */
+  readonly error: unknown;
+}
+
+/** Directly, so that its first line decides the interpreter; as the verifier's user, where the environment works. */
+async function runScript(trial: Trial, box: Runtime, deadline: VerifierDeadline, log: OutputLog): Promise<TestRun> {
+  const { user, env, script } = trial.plan.verifier;
+  const path = `${TESTS_DIRECTORY}/${script}`;
+  await makeRunnable(box, path, deadline.signal);
+  let result: ExecResult;
+  try {
+    result = await box.exec([path], {
+      env,
+      ...(user === null ? {} : { user }),
+      timeoutMs: deadline.remainingMs,
+      signal: trial.signal,
+      maxOutputBytes: 0,
+      onOutput: (_stream, chunk) => log.write(chunk),
+    });
+  } catch (error) {
+    if (trial.signal.aborted) throw abortedFailure(trial, error);
+    return { exitCode: null, timedOut: isRuntimeError(error, "ERR_TIMEOUT"), returned: undefined, error };
+  }
+  const { exitCode, timedOut } = result;
+  return { exitCode: timedOut ? null : exitCode, timedOut, returned: undefined, error: null };
+}
+
+/** Harbor's `chmod +x`: images are built from folders whose files have lost their bits. What comes of it shows when the script is started. */
+async function makeRunnable(box: Runtime, path: string, signal: AbortSignal): Promise<void> {
+  const script = (await box.inspectPath(path, { signal })).at(-1);
+  if (script?.path !== path || script.kind !== "file" || (script.mode & 0o111) !== 0) return;
+  try {
+    await box.exec(["chmod", "+x", path], { user: "root", signal });
+  } catch (error) {
+    if (!isRuntimeError(error, "ERR_EXEC_START")) throw error;
+  }
+}
+
+async function runVerify(
+  trial: Trial,
+  box: Runtime,
+  image: PreparedImage,
+  verify: Verify,
+  deadline: VerifierDeadline,
+  log: OutputLog,
+): Promise<TestRun> {
+  const { user, env } = trial.plan.verifier;
+  const phase = { user, env, timeoutMs: deadline.remainingMs, signal: trial.signal };
+  const workdir = workdirOf(box, image);
+  const task = { name: trial.plan.task.name };
+  const end = await workInBox(box, phase, (view, signal) =>
+    verify({ box: view, env, user, workdir, signal, task, log: log.write }),
+  );
+  switch (end.status) {
+    case "aborted":
+      throw abortedFailure(trial);
+    case "timed-out":
+      return { exitCode: null, timedOut: true, returned: undefined, error: null };
+    case "threw":
+      return { exitCode: null, timedOut: false, returned: undefined, error: end.error };
+    case "returned":
+      return { exitCode: null, timedOut: false, returned: end.value ?? undefined, error: null };
+  }
+}
+
+/** Nothing may change a reward while it is read. */
+async function quietenGradingBox(
+  trial: Trial,
+  box: Runtime,
+  endedBy: EndedByContents | null,
+  { deadline, mayStop, of }: GradeOptions,
+  timedOut: boolean,
+): Promise<CollectedFrom> {
+  if (!mayStop) return "live";
+  if (trial.capabilities.stop === "destroys") {
+    if (endedBy === null) await killWhatCanBeKilled(trial, box, of);
+    return "live";
+  }
+  const limits = timedOut
+    ? { signal: trial.signal, timeoutMs: AFTERWARDS_MS }
+    : { signal: deadline.signal, timeoutMs: deadline.remainingMs };
+  const proof = await box.stopConfirmed(limits);
+  trial.events.emit(`${of}-box.stopped`, { box: box.id, proof });
+  return trial.capabilities.stop;
+}
+
+interface FoundReward {
+  readonly from: RewardFile | "returned";
+  readonly parsed: ParsedReward;
+}
+
+/** The first reward file that is there, or what the grader returned; `null` = neither. */
+async function readReward(
+  trial: Trial,
+  box: Runtime,
+  run: TestRun,
+  readFrom: CollectedFrom,
+  deadline: VerifierDeadline,
+): Promise<FoundReward | null> {
+  trial.record.phase = "reward";
+  const found =
+    run.returned === undefined
+      ? await readRewardFile(box, deadline)
+      : { from: "returned" as const, parsed: checkRewards(run.returned) };
+  trial.events.emit("reward.read", {
+    box: box.id,
+    details: {
+      from: found?.from ?? null,
+      readFrom,
+      ...(found === null ? { outcome: "missing" } : { outcome: found.parsed.rewards ?? found.parsed }),
+    },
+  });
+  return found;
+}
+
+async function readRewardFile(box: Runtime, deadline: VerifierDeadline): Promise<FoundReward | null> {
+  for (const from of REWARD_FILES) {
+    const path = `${REWARD_DIRECTORY}/${from}`;
+    try {
+      const limits = { signal: deadline.signal, timeoutMs: deadline.remainingMs };
+      const content = await box.readBounded(path, { maxBytes: MAX_REWARD_BYTES }, limits);
+      if (content !== null) return { from, parsed: parseReward(from, content) };
+    } catch (error) {
+      // The box ended, and its files are gone with it.
+      if (isRuntimeError(error, "ERR_BOX_LOST")) return null;
+      if (!isRuntimeError(error, "ERR_LIMIT", "ERR_PATH_KIND", "ERR_PATH_LINK", "ERR_PATH_DENIED")) throw error;
+      return { from, parsed: { rewards: null, reason: "invalid", message: messageOf(error) } };
+    }
+  }
+  return null;
+}
+
+/** For people; the verdict does not depend on it. */
+async function keepVerifierLogs(trial: Trial, box: Runtime): Promise<void> {
+  if (trial.folder.directory === null) return;
+  try {
+    await keepLogs(trial, box, REWARD_DIRECTORY, "verifier", AFTERWARDS_MS);
+    trial.events.emit("verifier-logs.read", { box: box.id });
+  } catch (error) {
+    warn(trial, REWARD_DIRECTORY, `could not be read: ${messageOf(error)}`);
+  }
+}
+
+function verdict(
+  trial: Trial,
+  run: TestRun,
+  found: FoundReward | null,
+  boxEndedBy: EndedByContents | null,
+  output: BoundedOutput,
+  deadline: VerifierDeadline,
+): Rewards {
+  if (run.timedOut) {
+    trial.record.phase = "run";
+    throw deadline.timeout(run.error ?? undefined);
+  }
+  if (run.error !== null && boxEndedBy === null) throw crashed(run.error);
+  if (found !== null) {
+    const { parsed } = found;
+    if (parsed.rewards !== null) return parsed.rewards;
+    const code = parsed.reason === "empty" ? "ERR_REWARD_EMPTY" : "ERR_REWARD_INVALID";
+    throw new TrialFailure(parsed.reason, code, `the verifier's reward is none: ${parsed.message}`);
+  }
+  const end = (output.tail === "" ? output.head : output.tail).trim().slice(-1000);
+  const said = end === "" ? "" : `; the end of its output: ${end}`;
+  if (boxEndedBy !== null) {
+    throw new TrialFailure(
+      "crashed",
+      "ERR_BOX_ENDED",
+      `the box that graded was ended by its contents (${boxEndedBy}), and no reward was left in it${said}`,
+    );
+  }
+  if (run.exitCode !== null && run.exitCode !== 0) {
+    throw new TrialFailure(
+      "crashed",
+      "ERR_VERIFIER_EXIT",
+      `the tests ended with exit code ${run.exitCode} and left no reward in ${REWARD_DIRECTORY}${said}`,
+    );
+  }
+  throw new TrialFailure(
+    "missing",
+    "ERR_REWARD_MISSING",
+    `the verifier ended and left neither ${REWARD_FILES.join(" nor ")} in ${REWARD_DIRECTORY}${said}`,
+  );
+}
+
+function crashed(error: unknown): TrialFailure {
+  return isRuntimeError(error, "ERR_EXEC_START")
+    ? new TrialFailure("crashed", "ERR_VERIFIER_START", `the tests could not be started: ${error.message}`, error)
+    : new TrialFailure("crashed", "ERR_VERIFIER_THREW", `the verifier failed: ${messageOf(error)}`, error);
 }

@@ -34,6 +34,7 @@ export type TrialPhase = "images" | "agent-box" | "agent" | "collect" | "teardow
  * - `ERR_BOX_ENDED`: the verifier's box was ended by its own contents, and left no reward.
  * - `ERR_ARTIFACT_ROOT`: an artifact's place is on a memory file system, or a link leads it to where none may be.
  * - `ERR_ARTIFACTS_LEFT_OUT`: with `strictArtifacts`.
+ * - `ERR_HOST_FILES`: the host's file system, for instance because it is full.
  * - `ERR_INTERNAL`: a mistake in this library or in what the caller passed; please report it.
  */
 export type TrialErrorCode =
@@ -50,6 +51,7 @@ export type TrialErrorCode =
   | "ERR_BOX_ENDED"
   | "ERR_ARTIFACT_ROOT"
   | "ERR_ARTIFACTS_LEFT_OUT"
+  | "ERR_HOST_FILES"
   | "ERR_INTERNAL";
 
 /** What may be tried again: all of it, the grading with the artifacts that were collected, or nothing. Nothing is retried here. */
@@ -83,14 +85,19 @@ const MAX_CAUSES = 5;
 const MAX_MESSAGE_CHARACTERS = 4000;
 
 /** The entry for `result.json` of whatever ended a trial in a phase. */
-export function describeFailure(error: unknown, phase: TrialPhase, agentIsDone: boolean): TrialError {
-  const reason = reasonOf(error);
+export function describeFailure(
+  error: unknown,
+  at: { readonly phase: TrialPhase; readonly artifactsAreSafe: boolean; readonly aborted: boolean },
+): TrialError {
+  const known = reasonOf(error);
+  // Whatever failed once the caller had given up failed because of that.
+  const reason = at.aborted && known === "infrastructure" ? "aborted" : known;
   return {
     reason,
-    phase,
-    code: error instanceof TrialFailure || isRuntimeError(error) ? error.code : "ERR_INTERNAL",
+    phase: at.phase,
+    code: codeOf(error),
     message: messageOf(error),
-    retry: retryOf(reason, phase, agentIsDone, error),
+    retry: retryOf(reason, at.phase, at.artifactsAreSafe ? "grading" : "trial", error),
     causes: causesOf(error),
   };
 }
@@ -106,13 +113,22 @@ function reasonOf(error: unknown): TrialErrorReason {
   return isRuntimeError(error, "ERR_ABORTED") ? "aborted" : "infrastructure";
 }
 
-function retryOf(reason: TrialErrorReason, phase: TrialPhase, agentIsDone: boolean, error: unknown): Retry {
-  const again = agentIsDone ? "grading" : "trial";
+function codeOf(error: unknown): TrialErrorCode {
+  if (error instanceof TrialFailure || isRuntimeError(error)) return error.code;
+  return isSystemError(error) ? "ERR_HOST_FILES" : "ERR_INTERNAL";
+}
+
+/** What Node throws for a system call that failed. */
+function isSystemError(error: unknown): boolean {
+  return error instanceof Error && "syscall" in error;
+}
+
+function retryOf(reason: TrialErrorReason, phase: TrialPhase, again: Retry, error: unknown): Retry {
   switch (reason) {
     case "infrastructure":
       // What cannot be had now will not be had again either, unless somebody changes it.
-      return isRuntimeError(error, "ERR_UNSUPPORTED", "ERR_IMAGE_NOT_FOUND", "ERR_IMAGE_BUILD", "ERR_IMAGE_UNFIT") ||
-        !(error instanceof TrialFailure || isRuntimeError(error))
+      return codeOf(error) === "ERR_INTERNAL" ||
+        isRuntimeError(error, "ERR_UNSUPPORTED", "ERR_IMAGE_NOT_FOUND", "ERR_IMAGE_BUILD", "ERR_IMAGE_UNFIT")
         ? "never"
         : again;
     case "unhealthy":

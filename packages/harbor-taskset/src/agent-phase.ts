@@ -1,0 +1,93 @@
+import type { PreparedImage, Runtime } from "@breakwater/runtime-api";
+
+import type { Agent } from "./agents.ts";
+import { endOfBox, isInfrastructure } from "./box-end.ts";
+import { OutputLog } from "./output-log.ts";
+import { workInBox, type PhaseEnd } from "./phase-box.ts";
+import type { AgentOutcome } from "./result.ts";
+import { messageOf } from "./trial-error.ts";
+import { abortedFailure, enter, type Trial } from "./trial.ts";
+
+/** For a change of the network policy. */
+const NETWORK_TIMEOUT_MS = 120_000;
+
+/**
+ * Step 3, the agent at work: under its timeout and its network policy, which is undone afterwards. However the agent ends, it is graded; only what
+ * it cannot have brought about ends the trial.
+ */
+export async function runAgentPhase(trial: Trial, box: Runtime, image: PreparedImage, agent: Agent): Promise<void> {
+  const { plan, events, record, signal } = trial;
+  enter(trial, "agent");
+  if (plan.agent.network !== null) {
+    await box.setNetwork(plan.agent.network, { signal, timeoutMs: NETWORK_TIMEOUT_MS });
+    events.emit("network.changed", { box: box.id, details: { policy: plan.agent.network } });
+  }
+
+  events.emit("agent.started", { box: box.id, details: { timeoutMs: plan.agent.deadlineMs, user: plan.agent.user } });
+  const startedAt = performance.now();
+  const end = await work(trial, box, image, agent);
+  const durationMs = Math.round(performance.now() - startedAt);
+  if (end.status === "aborted") throw abortedFailure(trial);
+
+  const endedBy = await endOfBox(trial, box, "agent");
+  record.agent = {
+    status: endedBy === null ? STATUS[end.status] : "box-ended",
+    exitCode: end.status === "threw" ? exitCodeOf(end.error) : null,
+    message: describeEnd(trial, end),
+    durationMs,
+    boxEndedBy: endedBy,
+  };
+  events.emit("agent.ended", { box: box.id, details: { ...record.agent } });
+  if (endedBy !== null) return;
+  if (end.status === "threw" && isInfrastructure(end.error)) throw end.error;
+
+  if (plan.agent.network !== null) {
+    const baseline = box.spec.network.initial;
+    await box.setNetwork(baseline, { signal, timeoutMs: NETWORK_TIMEOUT_MS });
+    events.emit("network.changed", { box: box.id, details: { policy: baseline } });
+  }
+}
+
+async function work(trial: Trial, box: Runtime, image: PreparedImage, agent: Agent): Promise<PhaseEnd<void>> {
+  const { plan, folder, redactor, signal } = trial;
+  const { user, env, deadlineMs } = plan.agent;
+  using log = new OutputLog(await folder.path("agent/agent.log"), redactor);
+  return await workInBox(box, { user, env, timeoutMs: deadlineMs, signal }, (view, phaseSignal) =>
+    agent({
+      instruction: plan.agent.instruction,
+      box: view,
+      env,
+      user,
+      workdir: box.spec.workdir ?? image.workdir ?? "/",
+      signal: phaseSignal,
+      timeoutMs: deadlineMs,
+      skillsDirectory: plan.agent.skillsDirectory,
+      task: { name: plan.task.name },
+      solution: agent.needsSolution === true ? plan.oracle : null,
+      log: log.write,
+    }),
+  );
+}
+
+const STATUS = {
+  returned: "completed",
+  threw: "failed",
+  "timed-out": "timed-out",
+  aborted: "failed",
+} as const satisfies Record<PhaseEnd<void>["status"], AgentOutcome["status"]>;
+
+function describeEnd(trial: Trial, end: PhaseEnd<void>): string | null {
+  switch (end.status) {
+    case "threw":
+      return messageOf(end.error);
+    case "timed-out":
+      return `the agent was ended after ${trial.plan.agent.deadlineMs} ms`;
+    default:
+      return null;
+  }
+}
+
+function exitCodeOf(error: unknown): number | null {
+  const code = typeof error === "object" && error !== null && "exitCode" in error ? error.exitCode : null;
+  return typeof code === "number" ? code : null;
+}

@@ -1,0 +1,50 @@
+import { posix } from "node:path";
+import type { OperationOptions, PathComponent, Runtime } from "@breakwater/runtime-api";
+
+import { TrialFailure } from "./trial-error.ts";
+
+const MAX_LINKS = 40;
+
+export interface ResolvedPath {
+  /** Without links up to its last component, which is never followed. */
+  readonly path: string;
+  /** If the last component is a link: where it leads to, links on the way resolved. */
+  readonly leadsTo: string | null;
+  /** What is at the path; `null` = nothing. */
+  readonly kind: PathComponent["kind"] | null;
+}
+
+/** Follows the links of a box's path component by component, as Linux would. Links that go round in circles are refused. */
+export async function resolveInBox(box: Runtime, path: string, options: OperationOptions): Promise<ResolvedPath> {
+  const resolved = await follow(box, path, false, options);
+  if (resolved.kind !== "link") return { ...resolved, leadsTo: null };
+  return { ...resolved, leadsTo: (await follow(box, resolved.path, true, options)).path };
+}
+
+async function follow(
+  box: Runtime,
+  from: string,
+  last: boolean,
+  options: OperationOptions,
+): Promise<{ readonly path: string; readonly kind: PathComponent["kind"] | null }> {
+  let path = from;
+  for (let links = 0; links <= MAX_LINKS; links++) {
+    const end = (await box.inspectPath(path, options)).at(-1);
+    const isWhole = end?.path === path;
+    if (end === undefined || end.kind !== "link" || (isWhole && !last)) {
+      return { path, kind: isWhole ? end.kind : null };
+    }
+    const target = posix.resolve(posix.dirname(end.path), end.linkTarget ?? ".");
+    path = posix.join(target, path.slice(end.path.length));
+  }
+  throw new TrialFailure(
+    "refused",
+    "ERR_ARTIFACT_ROOT",
+    `${from} has more than ${MAX_LINKS} links on its way; take them out of the image`,
+  );
+}
+
+/** True if the path is the folder or below it. */
+export function isInside(path: string, folder: string): boolean {
+  return path === folder || folder === "/" || path.startsWith(`${folder}/`);
+}

@@ -1,0 +1,111 @@
+import type { PreparedImage, Runtime } from "@breakwater/runtime-api";
+
+import { waitUntilHealthy } from "./healthcheck.ts";
+import type { AgentBoxPlan, PlannedImage, VerifierBoxPlan } from "./plan.ts";
+import { packTaskFolder } from "./task-folder-archive.ts";
+import { messageOf } from "./trial-error.ts";
+import { enter, type Trial } from "./trial.ts";
+
+/** For pulling nothing: the images are at hand. A backend may have to wait for room. */
+const START_TIMEOUT_MS = 20 * 60 * 1000;
+const STAGE_TIMEOUT_MS = 20 * 60 * 1000;
+const TEARDOWN_TIMEOUT_MS = 5 * 60 * 1000;
+
+export type BoxKind = "agent" | "verifier";
+
+export interface PreparedImages {
+  readonly agent: PreparedImage;
+  /** `null` in shared mode. */
+  readonly verifier: PreparedImage | null;
+}
+
+/** Step 2: both images at hand and pinned, before an agent is paid for. */
+export async function prepareImages(trial: Trial): Promise<PreparedImages> {
+  const { agentBox, verifier } = trial.plan;
+  enter(trial, "images");
+  const agent = await prepareImage(trial, "agent", agentBox.image, agentBox.imageTimeoutMs);
+  if (verifier.box === null) return { agent, verifier: null };
+  if (verifier.box.image.kind === "agent-image") return { agent, verifier: agent };
+  return { agent, verifier: await prepareImage(trial, "verifier", verifier.box.image, verifier.box.imageTimeoutMs) };
+}
+
+async function prepareImage(
+  { driver, events, signal }: Trial,
+  of: BoxKind,
+  image: PlannedImage,
+  timeoutMs: number,
+): Promise<PreparedImage> {
+  const source =
+    image.kind === "declared" ? { reference: image.reference } : { context: image.context, name: image.name };
+  const prepared = await driver.prepareImage(source, { signal, timeoutMs });
+  events.emit("image.prepared", { details: { of, id: prepared.id, reference: prepared.reference } });
+  return prepared;
+}
+
+/** The boxes of one trial: none is left when it is disposed. */
+export class Boxes {
+  readonly #trial: Trial;
+  readonly #there = new Map<Runtime, BoxKind>();
+
+  constructor(trial: Trial) {
+    this.#trial = trial;
+  }
+
+  /** Starts a box, puts staged files into it, and waits until it is healthy. */
+  async start(
+    of: BoxKind,
+    planned: AgentBoxPlan | VerifierBoxPlan,
+    image: PreparedImage,
+    limits: { readonly signal: AbortSignal; readonly timeoutMs?: number },
+  ): Promise<Runtime> {
+    const { driver, events, name } = this.#trial;
+    const { signal } = limits;
+    const box = driver.create({ ...planned.spec, image: image.id, trial: name });
+    events.emit(`${of}-box.create`, { box: box.id, details: { image: image.id, network: planned.spec.network } });
+    this.#there.set(box, of);
+    await box.start({ signal, timeoutMs: limits.timeoutMs ?? START_TIMEOUT_MS });
+    events.emit(`${of}-box.started`, { box: box.id });
+
+    if (planned.staged !== null) {
+      const directory = planned.staged.directory ?? workdirOf(box, image);
+      await box.upload(packTaskFolder(planned.staged.folder), directory, { signal, timeoutMs: STAGE_TIMEOUT_MS });
+    }
+    if (planned.healthcheck !== null) {
+      const { attempts } = await waitUntilHealthy(box, planned.healthcheck, `the ${of}'s box`, signal);
+      events.emit(`${of}-box.healthy`, { box: box.id, details: { attempts } });
+    }
+    return box;
+  }
+
+  /** Steps 7 and 12. Throws if the box cannot be shown to be gone. */
+  async tearDown(box: Runtime): Promise<void> {
+    const of = this.#there.get(box);
+    if (of === undefined) return;
+    const proof = await box.teardownConfirmed({ timeoutMs: TEARDOWN_TIMEOUT_MS });
+    this.#there.delete(box);
+    this.#trial.events.emit(`${of}-box.gone`, { box: box.id, proof });
+  }
+
+  /** Whatever happened: every box that is there is removed, as far as can be shown. Never rejects. */
+  async tearDownAll(): Promise<void> {
+    const { events, record } = this.#trial;
+    const left = [...this.#there.keys()];
+    await Promise.all(
+      left.map(async (box) => {
+        try {
+          await this.tearDown(box);
+        } catch (error) {
+          const { leftovers = [] } = error as { readonly leftovers?: readonly string[] };
+          const ids = leftovers.length > 0 ? leftovers : [box.id];
+          events.emit("teardown.unconfirmed", { box: box.id, details: { leftovers: ids, message: messageOf(error) } });
+          record.leftovers.push(...ids);
+        }
+      }),
+    );
+  }
+}
+
+/** Where programs of a box run unless they say otherwise. */
+export function workdirOf(box: Runtime, image: PreparedImage): string {
+  return box.spec.workdir ?? image.workdir ?? "/";
+}

@@ -1,0 +1,220 @@
+import { isRuntimeError, type Runtime } from "@breakwater/runtime-api";
+import { isTarError, spoolArtifact, type Spool } from "@breakwater/tar";
+
+import { CONVENTION_DIRECTORY } from "./artifacts-declaration.ts";
+import { endOfBox } from "./box-end.ts";
+import type { ArtifactPlan, CollectHookPlan } from "./plan.ts";
+import type { ArtifactOutcome, CollectedFrom, CollectHookOutcome } from "./result.ts";
+import { messageOf } from "./trial-error.ts";
+import { enter, type Trial } from "./trial.ts";
+
+const STOP_TIMEOUT_MS = 5 * 60 * 1000;
+const KILL_TIMEOUT_MS = 2 * 60 * 1000;
+const ARTIFACT_TIMEOUT_MS = 60 * 60 * 1000;
+const HOOK_OUTPUT_BYTES = 2000;
+const LOGS_TIMEOUT_MS = 10 * 60 * 1000;
+const LOGS_LIMITS = { maxBytes: 512 * 1024 ** 2, maxEntries: 20_000 } as const;
+/** Of one entry, in the result. */
+const MAX_LISTED_MEMBERS = 100;
+
+/** Step 4: the hooks, in the agent's box while it still runs. None of them stops a trial. */
+export async function runCollectHooks(trial: Trial, box: Runtime): Promise<void> {
+  enter(trial, "collect");
+  for (const hook of trial.plan.collect) {
+    const outcome = await runHook(trial, box, hook);
+    trial.record.collectHooks.push(outcome);
+    trial.events.emit("collect-hook.ended", { box: box.id, details: { ...outcome } });
+  }
+}
+
+async function runHook(trial: Trial, box: Runtime, hook: CollectHookPlan): Promise<CollectHookOutcome> {
+  const { command, user, timeoutMs } = hook;
+  const notRun: CollectHookOutcome = { command, status: "not-run", exitCode: null, message: "the box had ended" };
+  if (trial.record.agentBoxEndedBy !== null) return notRun;
+  try {
+    const result = await box.exec(["sh", "-c", command], {
+      timeoutMs,
+      signal: trial.signal,
+      maxOutputBytes: HOOK_OUTPUT_BYTES,
+      ...(user === null ? {} : { user }),
+    });
+    const output = Buffer.concat([result.stdout, result.stderr]).toString("utf8").trim();
+    const status = result.timedOut ? "timed-out" : result.exitCode === 0 ? "completed" : "failed";
+    return { command, status, exitCode: result.exitCode, message: output === "" ? null : output };
+  } catch (error) {
+    if (isRuntimeError(error, "ERR_BOX_LOST") && (await endOfBox(trial, box, "agent")) !== null) return notRun;
+    // What the agent left of its box may be what keeps the hook from running.
+    if (!isRuntimeError(error, "ERR_EXEC_START", "ERR_BOX_UNFIT", "ERR_TIMEOUT")) throw error;
+    return { command, status: "failed", exitCode: null, message: messageOf(error) };
+  }
+}
+
+/** Step 4: what the agent wrote about its own work. For people; a trial does not depend on it. */
+export async function readAgentLogs(trial: Trial, box: Runtime): Promise<void> {
+  if (trial.record.agentBoxEndedBy !== null || trial.folder.directory === null) return;
+  try {
+    await keepLogs(trial, box, "/logs/agent", "agent");
+    trial.events.emit("agent-logs.read", { box: box.id });
+  } catch (error) {
+    if (trial.signal.aborted) throw error;
+    if (isRuntimeError(error, "ERR_BOX_LOST")) await endOfBox(trial, box, "agent");
+    warn(trial, "/logs/agent", `could not be read: ${messageOf(error)}`);
+  }
+}
+
+/** A folder of logs as a folder of the trial, where it is added to what is there. */
+export async function keepLogs(
+  trial: Trial,
+  box: Runtime,
+  path: string,
+  destination: string,
+  timeoutMs: number = LOGS_TIMEOUT_MS,
+): Promise<void> {
+  const { folder, record, signal } = trial;
+  const stream = box.download([path], LOGS_LIMITS, { signal, timeoutMs });
+  const spool = await spoolArtifact(stream, { file: folder.newSpoolFile(), root: path, ...LOGS_LIMITS });
+  record.warnings.push(...(await folder.place(spool, destination)));
+}
+
+/** Step 5: nothing of the agent's runs any more, proven; or, where stop means gone, what can be killed is killed and the rest listed. */
+export async function quietenAgentBox(trial: Trial, box: Runtime): Promise<CollectedFrom> {
+  const { events, signal, capabilities } = trial;
+  enter(trial, "collect");
+  if (capabilities.stop !== "destroys") {
+    const proof = await box.stopConfirmed({ signal, timeoutMs: STOP_TIMEOUT_MS });
+    events.emit("agent-box.stopped", { box: box.id, proof });
+    await endOfBox(trial, box, "agent");
+    return capabilities.stop;
+  }
+  if (trial.record.agentBoxEndedBy === null) await killWhatCanBeKilled(trial, box, "agent");
+  return "live";
+}
+
+/** For backends that cannot stop a box and read it: the record says what still ran. */
+export async function killWhatCanBeKilled(trial: Trial, box: Runtime, of: "agent" | "verifier"): Promise<void> {
+  const { events, signal } = trial;
+  try {
+    const { killed, remaining } = await box.killProcesses({ signal, timeoutMs: KILL_TIMEOUT_MS });
+    events.emit(`${of}-box.quietened`, { box: box.id, details: { killed, remaining } });
+  } catch (error) {
+    if (signal.aborted) throw error;
+    if (isRuntimeError(error, "ERR_BOX_LOST") && (await endOfBox(trial, box, of)) !== null) return;
+    events.emit(`${of}-box.quietened`, { box: box.id, details: { failed: messageOf(error) } });
+    warn(trial, `the ${of}'s box`, `its processes could not be shown to be killed: ${messageOf(error)}`);
+  }
+}
+
+/** An artifact on its way from one box to the other. */
+export interface CollectedArtifact {
+  readonly plan: ArtifactPlan;
+  /** `null`: there was nothing, or nothing that may cross over. */
+  readonly spool: Spool | null;
+}
+
+/**
+ * Step 6: every declared artifact, member by member. Whatever the agent made of it is recorded and never ends the trial: what breaks a rule is
+ * left out, and an entry over its limit is left out whole.
+ */
+export async function collectArtifacts(
+  trial: Trial,
+  box: Runtime,
+  artifacts: readonly ArtifactPlan[],
+  from: CollectedFrom,
+): Promise<readonly CollectedArtifact[]> {
+  const { events, folder, record } = trial;
+  enter(trial, "collect");
+  record.collectedFrom = from;
+  const collected: CollectedArtifact[] = [];
+  for (const plan of artifacts) {
+    const { spool, status, reason } = await collectArtifact(trial, box, plan, from);
+    const outcome: ArtifactOutcome = {
+      source: plan.source,
+      destination: plan.destination,
+      status,
+      type: spool?.kind ?? null,
+      entries: spool?.entries ?? 0,
+      bytes: spool?.bytes ?? 0,
+      sha256: spool?.sha256 ?? null,
+      overlaps: plan.overlaps,
+    };
+    const leftOut = spool?.leftOut ?? [];
+    record.artifacts.push(outcome);
+    if (reason !== null || leftOut.length > 0) {
+      const members = leftOut.slice(0, MAX_LISTED_MEMBERS);
+      record.artifactsRefused.push({ source: plan.source, reason, members, memberCount: leftOut.length });
+    }
+    events.emit("artifact.collected", {
+      box: box.id,
+      details: { ...outcome, from, ...(reason === null ? {} : { reason }), leftOut: leftOut.length },
+    });
+    const kept = spool === null || spool.kind === null ? null : spool;
+    if (kept !== null) record.warnings.push(...(await folder.place(kept, plan.destination)));
+    collected.push({ plan, spool: kept });
+  }
+  await writeManifest(trial, artifacts);
+  return collected;
+}
+
+interface Attempt {
+  readonly spool: Spool | null;
+  readonly status: ArtifactOutcome["status"];
+  /** Why nothing crosses over. */
+  readonly reason: string | null;
+}
+
+async function collectArtifact(
+  trial: Trial,
+  box: Runtime,
+  { source, limits, exclude }: ArtifactPlan,
+  from: CollectedFrom,
+): Promise<Attempt> {
+  const refused = (reason: string): Attempt => ({ spool: null, status: "refused", reason });
+  try {
+    const stream = box.download([source], limits, { signal: trial.signal, timeoutMs: ARTIFACT_TIMEOUT_MS });
+    const file = trial.folder.newSpoolFile();
+    const spool = await spoolArtifact(stream, { file, root: source, ...limits, exclude });
+    if (spool.kind !== null) return { spool, status: "collected", reason: null };
+    return spool.leftOut.length === 0
+      ? { spool, status: "missing", reason: null }
+      : { ...refused("nothing of it may cross over"), spool };
+  } catch (error) {
+    if (isRuntimeError(error, "ERR_PATH_NOT_FOUND")) return { spool: null, status: "missing", reason: null };
+    if (isRuntimeError(error, "ERR_LIMIT") || isTarError(error, "ERR_TAR_LIMIT")) {
+      return refused(`it is over its limit: ${messageOf(error)}`);
+    }
+    if (isOfTheAgentsMaking(trial, error, from)) return refused(messageOf(error));
+    if (isRuntimeError(error, "ERR_BOX_LOST") && (await endOfBox(trial, box, "agent")) !== null) {
+      return refused("the box had ended, and its files are gone with it");
+    }
+    throw error;
+  }
+}
+
+function isOfTheAgentsMaking({ record }: Trial, error: unknown, from: CollectedFrom): boolean {
+  if (isTarError(error, "ERR_TAR_INVALID")) return true;
+  if (isRuntimeError(error, "ERR_PATH_LINK", "ERR_PATH_KIND", "ERR_PATH_DENIED", "ERR_PATH_MEMORY")) return true;
+  // What reads in a box that ended has nothing to read.
+  if (record.agentBoxEndedBy !== null && isRuntimeError(error, "ERR_BOX_STATE")) return true;
+  // A box that still lives can get at whatever reads in it.
+  const readInTheBox = from === "live" && isRuntimeError(error, "ERR_TRANSFER", "ERR_EXEC_START", "ERR_BOX_UNFIT");
+  return readInTheBox || (from === "live" && isTarError(error, "ERR_TAR_TRUNCATED"));
+}
+
+/** The list that Harbor's tools read. */
+async function writeManifest(trial: Trial, artifacts: readonly ArtifactPlan[]): Promise<void> {
+  const status = { collected: "ok", missing: "failed", refused: "failed" } as const;
+  const entries = trial.record.artifacts.map((artifact, index) => ({
+    source: artifact.source,
+    destination: artifact.destination,
+    type: artifact.type ?? (artifact.source === CONVENTION_DIRECTORY ? "directory" : "file"),
+    status:
+      artifact.source === CONVENTION_DIRECTORY && artifact.status === "missing" ? "empty" : status[artifact.status],
+    service: null,
+    exclude: artifact.type === "file" ? [] : (artifacts[index]?.exclude ?? []),
+  }));
+  await trial.folder.writeJson("artifacts/manifest.json", entries);
+}
+
+export function warn(trial: Trial, what: string, message: string): void {
+  trial.record.warnings.push({ file: what, key: null, message, advice: "see events.jsonl" });
+}

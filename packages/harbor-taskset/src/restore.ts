@@ -1,0 +1,234 @@
+import { posix } from "node:path";
+import { isRuntimeError, type PreparedImage, type Runtime, type UploadEntry } from "@breakwater/runtime-api";
+import { readSpool } from "@breakwater/tar";
+
+import { CONVENTION_DIRECTORY, refuseRoot } from "./artifacts-declaration.ts";
+import { ownerInBox, type Owner } from "./box-owner.ts";
+import { isInside, resolveInBox } from "./box-paths.ts";
+import { workdirOf } from "./boxes.ts";
+import type { CollectedArtifact } from "./collect.ts";
+import { differences, manifestOf, packTaskFolder, type Manifest } from "./task-folder-archive.ts";
+import type { TaskFolder } from "./task.ts";
+import { messageOf, TrialFailure } from "./trial-error.ts";
+import type { Trial } from "./trial.ts";
+
+export const TESTS_DIRECTORY = "/tests";
+export const REWARD_DIRECTORY = "/logs/verifier";
+
+/** What is compared is ours: more than we sent means that it is not. */
+const COMPARE_LIMITS = { maxBytes: 3 * 1024 ** 3, maxEntries: 50_000 } as const;
+
+interface Limits {
+  readonly signal: AbortSignal;
+}
+
+/** Folders of `/logs` that everybody in the agent's box may write to, as in Harbor. */
+export async function makeAgentLogs(box: Runtime, limits: Limits): Promise<void> {
+  const folders = ["agent", "artifacts", "verifier"];
+  const entries = folders.map((path): UploadEntry => ({ path, directory: true, mode: 0o777 }));
+  await box.upload(entries, "/logs", limits);
+}
+
+/** Step 9: the ground of the verifier's box is made ours, then the artifacts come, then the tests. */
+export async function prepareVerifierBox(
+  trial: Trial,
+  box: Runtime,
+  image: PreparedImage,
+  collected: readonly CollectedArtifact[],
+  limits: Limits & { readonly findTests: boolean },
+): Promise<void> {
+  try {
+    await prepareGround(trial, box, image, collected, limits);
+  } catch (error) {
+    if (!isRuntimeError(error, "ERR_PATH_LINK", "ERR_PATH_KIND", "ERR_PATH_DENIED")) throw error;
+    throw new TrialFailure(
+      "refused",
+      "ERR_ARTIFACT_ROOT",
+      `the verifier's image is in the way: ${messageOf(error)}; take it out of the image, or collect from another place`,
+      error,
+    );
+  }
+}
+
+async function prepareGround(
+  trial: Trial,
+  box: Runtime,
+  image: PreparedImage,
+  collected: readonly CollectedArtifact[],
+  limits: Limits & { readonly findTests: boolean },
+): Promise<void> {
+  const { plan, events } = trial;
+  const owner = (await ownerInBox(box, plan.verifier.user ?? image.user, limits)) ?? ROOT;
+  const places = await resolvePlaces(trial, box, collected, limits);
+
+  await makeRewardDirectory(trial, box, owner, limits);
+  await box.removePaths(
+    places.map(({ path }) => path),
+    limits,
+  );
+  events.emit("verifier-box.cleared", {
+    box: box.id,
+    details: { emptied: REWARD_DIRECTORY, removed: places.map(({ path }) => path) },
+  });
+
+  for (const place of places) await restore(trial, box, place, owner, limits);
+  await makeFolder(box, CONVENTION_DIRECTORY, owner, limits);
+  await makeFolder(box, workdirOf(box, image), owner, limits);
+  if (plan.verifier.tests === null && limits.findTests) await findTests(trial, box, limits);
+  if (plan.verifier.tests !== null) await placeTests(trial, box, plan.verifier.tests, { compare: true }, limits);
+}
+
+/** Shared mode: earlier reward files and tests go, and the tests come. Whatever else is in the box stays. */
+export async function prepareSharedGround(
+  trial: Trial,
+  box: Runtime,
+  image: PreparedImage,
+  limits: Limits,
+): Promise<void> {
+  const { plan } = trial;
+  // Everything on the way to these places is the agent's: a link there is removed like a file.
+  for (const directory of [REWARD_DIRECTORY, TESTS_DIRECTORY, workdirOf(box, image)])
+    await clearTheWay(box, directory, limits);
+  const owner = (await ownerInBox(box, plan.verifier.user ?? image.user, limits)) ?? ROOT;
+  await makeRewardDirectory(trial, box, owner, limits);
+  await makeFolder(box, workdirOf(box, image), owner, limits);
+  if (plan.verifier.tests !== null) await placeTests(trial, box, plan.verifier.tests, { compare: false }, limits);
+}
+
+const ROOT: Owner = { uid: 0, gid: 0 };
+
+async function clearTheWay(box: Runtime, directory: string, limits: Limits): Promise<void> {
+  const blocking = (await box.inspectPath(directory, limits)).find(
+    ({ kind, path }) => kind !== "directory" && path !== directory,
+  );
+  if (blocking !== undefined) await box.removePaths([blocking.path], limits);
+}
+
+interface Place {
+  readonly artifact: CollectedArtifact;
+  /** Where it goes in the verifier's box. */
+  readonly path: string;
+}
+
+/** An image may have links on the way to an artifact's place. They are followed, unless they lead to where no artifact may be. */
+async function resolvePlaces(
+  trial: Trial,
+  box: Runtime,
+  collected: readonly CollectedArtifact[],
+  limits: Limits,
+): Promise<readonly Place[]> {
+  const places: Place[] = [];
+  for (const artifact of collected) {
+    const { source } = artifact.plan;
+    const { path, leadsTo } = await resolveInBox(box, source, limits);
+    for (const end of [path, leadsTo]) {
+      const reason = end === null || end === source ? null : refuseRoot(end);
+      if (reason === null) continue;
+      trial.events.emit("verifier-box.cleared", { box: box.id, details: { refused: source, leadsTo: end } });
+      throw new TrialFailure(
+        "refused",
+        "ERR_ARTIFACT_ROOT",
+        `in the verifier's image, ${source} is behind a link: ${reason}; take the link out of the image, or collect from another place`,
+      );
+    }
+    places.push({ artifact, path });
+  }
+  return places;
+}
+
+/** A plain folder, empty, that the verifier's user can write to and nobody else. */
+async function makeRewardDirectory(trial: Trial, box: Runtime, owner: Owner, limits: Limits): Promise<void> {
+  await box.removePaths([REWARD_DIRECTORY], limits);
+  await box.upload([{ path: "verifier", directory: true, mode: 0o755 }], "/logs", { ...limits, owner });
+  const { memoryMounts } = await box.report(limits);
+  const memory = memoryMounts.find((mount) => isInside(REWARD_DIRECTORY, mount));
+  if (memory !== undefined && trial.capabilities.stop === "halted") {
+    throw new TrialFailure(
+      "refused",
+      "ERR_ARTIFACT_ROOT",
+      `${memory} is on a memory file system of the box: the reward would be lost when the box stops; take the mount away`,
+    );
+  }
+  const found = await manifestOf(box.download([REWARD_DIRECTORY], COMPARE_LIMITS, limits), REWARD_DIRECTORY);
+  if (found.size > 0) {
+    throw new TrialFailure(
+      "infrastructure",
+      "ERR_BOX_UNFIT",
+      `${REWARD_DIRECTORY} was emptied, and has ${[...found.keys()].slice(0, 5).join(", ")} in it`,
+    );
+  }
+}
+
+async function restore(
+  trial: Trial,
+  box: Runtime,
+  { artifact: { plan, spool }, path }: Place,
+  owner: Owner,
+  limits: Limits,
+): Promise<void> {
+  if (spool === null) return;
+  try {
+    await box.upload(readSpool(spool), posix.dirname(path), { ...limits, owner });
+  } catch (error) {
+    // There is no room for what the agent made: it is left out whole, as it would be over a limit.
+    if (!isRuntimeError(error, "ERR_DISK_FULL")) throw error;
+    await box.removePaths([path], limits);
+    const reason = `the verifier's box has no room for it: ${messageOf(error)}`;
+    trial.record.artifactsRefused.push({ source: plan.source, reason, members: [], memberCount: 0 });
+    trial.events.emit("artifact.restored", { box: box.id, details: { source: plan.source, refused: reason } });
+    return;
+  }
+  trial.events.emit("artifact.restored", {
+    box: box.id,
+    details: { source: plan.source, path, entries: spool.entries, bytes: spool.bytes, sha256: spool.sha256 },
+  });
+}
+
+/** Makes a folder that the agent's work may not have left, so that its absence is nothing that keeps the tests from running. */
+async function makeFolder(box: Runtime, directory: string, owner: Owner, limits: Limits): Promise<void> {
+  if (directory === "/") return;
+  const { path, kind } = await resolveInBox(box, directory, limits);
+  if (kind !== null) return;
+  const entry: UploadEntry = { path: posix.basename(path), directory: true, mode: 0o755 };
+  await box.upload([entry], posix.dirname(path), { ...limits, owner });
+}
+
+/** The tests come last, and are what we sent, by type, size and hash. */
+async function placeTests(
+  trial: Trial,
+  box: Runtime,
+  tests: TaskFolder,
+  { compare }: { readonly compare: boolean },
+  limits: Limits,
+): Promise<void> {
+  const sent: Manifest = new Map();
+  await box.removePaths([TESTS_DIRECTORY], limits);
+  await box.upload(packTaskFolder(tests, sent), TESTS_DIRECTORY, limits);
+  if (compare) {
+    const found = await manifestOf(box.download([TESTS_DIRECTORY], COMPARE_LIMITS, limits), TESTS_DIRECTORY);
+    const different = differences(sent, found);
+    if (different.length > 0) {
+      throw new TrialFailure(
+        "infrastructure",
+        "ERR_TRANSFER",
+        `${TESTS_DIRECTORY} is not what was sent: ${different.slice(0, 5).join(", ")}`,
+      );
+    }
+  }
+  trial.events.emit("tests.uploaded", { box: box.id, details: { entries: sent.size, compared: compare } });
+}
+
+/** A dedicated image brings its own tests. They are never touched. */
+async function findTests(trial: Trial, box: Runtime, limits: Limits): Promise<void> {
+  const script = `${TESTS_DIRECTORY}/${trial.plan.verifier.script}`;
+  const { kind, leadsTo } = await resolveInBox(box, script, limits);
+  if (kind === "file" || leadsTo !== null) {
+    trial.events.emit("tests.found", { box: box.id, details: { script } });
+    return;
+  }
+  throw new TrialFailure(
+    "missing",
+    "ERR_VERIFIER_SCRIPT",
+    `the verifier's image has no ${script}; an image of the verifier's own has to bring its tests`,
+  );
+}

@@ -1,0 +1,101 @@
+import { randomBytes } from "node:crypto";
+import { lstat, mkdir, mkdtemp, readdir, rename, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { basename, dirname, join, resolve } from "node:path";
+import { extractSpool, type Spool } from "@breakwater/tar";
+
+import type { TasksetProblem } from "./problems.ts";
+
+/** As Harbor names trials: the beginning of the task's name and seven random characters. */
+export function makeTrialName(taskName: string): string {
+  const base = taskName.replace(/[^A-Za-z0-9._-]+/g, "-").slice(0, 32);
+  const characters = "abcdefghijkmnpqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789";
+  const random = Array.from(randomBytes(7), (byte) => characters[byte % characters.length]).join("");
+  return `${base === "" ? "task" : base}__${random}`;
+}
+
+/** A name that is one component of a path everywhere and fits into labels. Throws a `TypeError`. */
+export function checkTrialName(name: string): void {
+  if (!/^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$/.test(name)) {
+    throw new TypeError(
+      `trialName: ${JSON.stringify(name)} is not 1 to 200 letters, digits, ".", "_" and "-", beginning with a letter or digit`,
+    );
+  }
+}
+
+/** Where a trial is written down, and the room for what is on its way from one box to the next. */
+export class TrialFolder implements AsyncDisposable {
+  /** Absolute; `null` if nothing is kept. */
+  readonly directory: string | null;
+  readonly #spools: string;
+  #count = 0;
+
+  private constructor(directory: string | null, spools: string) {
+    this.directory = directory;
+    this.#spools = spools;
+  }
+
+  /** Rejects if the folder exists, or cannot be made. */
+  static async create(outputDir: string | undefined, trialName: string): Promise<TrialFolder> {
+    if (outputDir === undefined) return new TrialFolder(null, await mkdtemp(join(tmpdir(), "breakwater-trial-")));
+    const directory = resolve(outputDir, trialName);
+    await mkdir(dirname(directory), { recursive: true });
+    await mkdir(directory);
+    const spools = join(directory, ".spools");
+    await mkdir(spools, { mode: 0o700 });
+    return new TrialFolder(directory, spools);
+  }
+
+  /** The path of a file or folder of the trial, its parents made; `null` if nothing is kept. */
+  async path(relativePath: string): Promise<string | null> {
+    if (this.directory === null) return null;
+    const path = join(this.directory, relativePath);
+    await mkdir(dirname(path), { recursive: true });
+    return path;
+  }
+
+  /** A path that does not exist yet, outside of what is kept. */
+  newSpoolFile(): string {
+    return join(this.#spools, `${(this.#count += 1)}`);
+  }
+
+  /**
+   * Puts a spool's content to a place below the trial's folder. What is there stays: entries that overlap share their files. Gives what the host's
+   * file system would not take.
+   */
+  async place(spool: Spool, relativePath: string): Promise<readonly TasksetProblem[]> {
+    const path = await this.path(relativePath);
+    if (path === null || spool.kind === null) return [];
+    const unpacked = this.newSpoolFile();
+    const refused = await extractSpool(spool, unpacked);
+    await merge(unpacked, path);
+    await rm(unpacked, { recursive: true, force: true });
+    return refused.map((member) => ({
+      file: relativePath,
+      key: null,
+      message: `${JSON.stringify(member.path)} of ${spool.root} could not be written on the host (${member.code})`,
+      advice: "the verifier got it; rename it to have it on this host, too",
+    }));
+  }
+
+  async writeJson(relativePath: string, value: unknown): Promise<void> {
+    const path = await this.path(relativePath);
+    if (path !== null) await writeFile(path, `${JSON.stringify(value, undefined, 2)}\n`);
+  }
+
+  /** Removes the spools. Best effort: nothing of a trial depends on it. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    await rm(this.#spools, { recursive: true, force: true }).catch(() => undefined);
+  }
+}
+
+/** Moves a tree to where parts of it may be already. */
+async function merge(from: string, to: string): Promise<void> {
+  const there = await lstat(to).catch(() => null);
+  if (there === null) {
+    await rename(from, to);
+    return;
+  }
+  if (!there.isDirectory() || !(await lstat(from)).isDirectory()) return;
+  for (const name of await readdir(from)) await merge(join(from, name), join(to, basename(name)));
+}

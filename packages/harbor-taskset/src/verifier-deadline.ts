@@ -1,0 +1,49 @@
+import { TrialFailure } from "./trial-error.ts";
+import type { Trial } from "./trial.ts";
+
+/** The verifier's time: one clock from creating its box to reading the reward. Dispose it, or its timer keeps the process alive. */
+export class VerifierDeadline implements Disposable {
+  /** Fires when the time is over, or the caller gives up. */
+  readonly signal: AbortSignal;
+  readonly #trial: Trial;
+  readonly #timeoutMs: number;
+  readonly #endsAt: number;
+  readonly #over = new AbortController();
+  readonly #timer: NodeJS.Timeout;
+
+  constructor(trial: Trial) {
+    this.#trial = trial;
+    this.#timeoutMs = trial.plan.verifier.timeoutMs;
+    this.#endsAt = performance.now() + this.#timeoutMs;
+    this.#timer = setTimeout(() => this.#over.abort(new Error("the verifier's time is over")), this.#timeoutMs);
+    this.signal = AbortSignal.any([trial.signal, this.#over.signal]);
+  }
+
+  /** At least 1. */
+  get remainingMs(): number {
+    return Math.max(1, Math.ceil(this.#endsAt - performance.now()));
+  }
+
+  /** The error as it is, or the timeout if that is what it came from. */
+  translate(error: unknown): unknown {
+    if (!this.#over.signal.aborted || this.#trial.signal.aborted || error instanceof TrialFailure) return error;
+    return this.timeout(error);
+  }
+
+  timeout(cause?: unknown): TrialFailure {
+    const what =
+      this.#trial.record.phase === "provision"
+        ? "a box for grading could not be had"
+        : "the tests did not end, and their reward was not read,";
+    return new TrialFailure(
+      "timeout",
+      "ERR_VERIFIER_TIMEOUT",
+      `${what} within the verifier's ${this.#timeoutMs} ms ([verifier].timeout_sec); allow more with verifierTimeoutMultiplier`,
+      cause,
+    );
+  }
+
+  [Symbol.dispose](): void {
+    clearTimeout(this.#timer);
+  }
+}
