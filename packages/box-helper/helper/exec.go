@@ -54,6 +54,7 @@ func execVerb(args []string) {
 	if len(args) != 1 {
 		fail("ERR_USAGE", "", "exec needs an ID")
 	}
+	reserveThreads()
 	syscall.Umask(0o022)
 	unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 	unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)

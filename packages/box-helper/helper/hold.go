@@ -20,6 +20,7 @@ func hold(args []string) {
 		for range ignored {
 		}
 	}()
+	reserveThreads()
 	mixIdentities()
 	unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 
