@@ -1,4 +1,5 @@
 #!/usr/bin/env node
+import { isTasksetError } from "@breakwater/harbor-taskset";
 import { CommanderError } from "commander";
 
 import { EXIT_NO_REWARD, EXIT_OK, EXIT_USAGE, UsageError } from "./exit-codes.ts";
@@ -17,7 +18,7 @@ async function main(argv: readonly string[]): Promise<number> {
   } catch (error) {
     // Commander has printed its own message; help and version end with 0.
     if (error instanceof CommanderError) return error.exitCode === 0 ? EXIT_OK : EXIT_USAGE;
-    if (error instanceof UsageError) {
+    if (error instanceof UsageError || isTasksetError(error)) {
       process.stderr.write(`breakwater: ${error.message}\n`);
       return EXIT_USAGE;
     }
