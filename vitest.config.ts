@@ -1,4 +1,5 @@
 import { defineConfig, type ViteUserConfig } from "vitest/config";
+import { testFolder } from "./scripts/lib/backends.ts";
 
 // Packages import each other's sources: nothing has to be built to be tested.
 const conditions = ["@breakwater/source", "module", "node", "development|production"];
@@ -6,8 +7,7 @@ const sources = { resolve: { conditions }, ssr: { resolve: { conditions } } };
 
 /** Set by scripts/test.ts once the driver's backend is up. Without it no live test file is collected. */
 const driver = process.env["CONFORMANCE"];
-const liveFolders =
-  driver === undefined ? [] : [`packages/runtime-${driver}/test`, "packages/!(runtime-*)/test", "acceptance"];
+const liveFolders = driver === undefined ? [] : [testFolder(driver), "packages/!(runtime-*)/test", "acceptance"];
 const live = {
   // A case that needs longer says so itself. A failure is never retried: that would hide what we look for.
   testTimeout: 60_000,

@@ -4,7 +4,7 @@
 //
 // A driver named in BREAKWATER_FORCE (docker,...) must be tested; with CI=true every driver must.
 
-import { bringUp, drivers, type DriverUnderTest } from "./lib/backends.ts";
+import { bringUp, drivers, type DriverUnderTest, testFolder } from "./lib/backends.ts";
 import { seconds } from "./lib/command.ts";
 import { runTests, type TestCounts, type TestRun } from "./lib/vitest.ts";
 
@@ -38,7 +38,8 @@ if (mode === "--driver") {
 } else if (mode === undefined || mode === "--long") {
   const long = mode === "--long";
   record("unit", await runTests({ project: "unit", reporter: "default", timeoutMs: UNIT_TIMEOUT_MS }));
-  for (const driver of drivers) await testDriver(driver, { forced: isForced(driver.name), long, vitestArgs: [] });
+  for (const driver of drivers.filter(({ experimental }) => experimental !== true))
+    await testDriver(driver, { forced: isForced(driver.name), long, vitestArgs: [] });
 } else {
   process.stderr.write(`unknown argument ${mode}; usage: npm test, npm run test:long, npm run conformance -- DRIVER\n`);
   process.exit(2);
@@ -70,7 +71,7 @@ async function testDriver(driver: DriverUnderTest, options: DriverOptions): Prom
     }
     const env = { ...backend.env, CONFORMANCE: driver.name };
     const selection = run.areas && {
-      files: [`packages/runtime-${driver.name}/test/conformance`],
+      files: [`${testFolder(driver.name)}/conformance`],
       testName: `\\[(${run.areas.join("|")})\\.`,
     };
     const tests = { reporter: "verbose", args: options.vitestArgs, env, ...selection } as const;

@@ -3,6 +3,10 @@ import { command, seconds, source } from "./command.ts";
 /** A driver that has live tests. */
 export interface DriverUnderTest {
   readonly name: string;
+  /** The package with its tests, where that is not the one of its name. */
+  readonly package?: string;
+  /** Not held to its tests yet: they run only when somebody asks for this driver by name. */
+  readonly experimental?: boolean;
   /** The first one is the driver's own backend, for all its tests; without it nothing of the driver can be tested. */
   readonly runs: readonly [LiveRun, ...LiveRun[]];
 }
@@ -23,7 +27,19 @@ export const drivers: readonly DriverUnderTest[] = [
       { backend: "network", areas: ["network", "isolation"] },
     ],
   },
+  {
+    name: "podman",
+    package: "runtime-docker",
+    experimental: true,
+    // Sealed, and with the same fake internet: one backend for everything.
+    runs: [{ backend: "podman" }],
+  },
 ];
+
+/** Where a driver's live tests are. */
+export function testFolder(driver: string): string {
+  return `packages/${drivers.find(({ name }) => name === driver)?.package ?? `runtime-${driver}`}/test`;
+}
 
 export type BackendResult =
   | { readonly ok: true; readonly env: Readonly<Record<string, string>>; readonly durationMs: number }
