@@ -1,5 +1,6 @@
 export type { GradingCase, GradingContext } from "./grading/case.ts";
 export { describeGrading } from "./grading/describe-grading.ts";
+export { delegate } from "./grading/delegate.ts";
 export { dedicatedImageFiles } from "./grading/look-around.ts";
 export { gradingCases } from "./grading/list.ts";
 export type { BackendRecord, BoxRecord, DescribeGradingOptions } from "./grading/options.ts";

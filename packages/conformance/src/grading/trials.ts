@@ -80,8 +80,8 @@ export class Trials implements AsyncDisposable {
 
   /** A task's folder, written and loaded. */
   async load(files: Readonly<Record<string, TaskFileContent>>): Promise<Task> {
-    this.#tasks += 1;
-    return loadTask(await writeTask(join(await this.#folder, "tasks", `grading-${this.#tasks}`), files));
+    const name = `grading-${(this.#tasks += 1)}`;
+    return loadTask(await writeTask(join(await this.#folder, "tasks", name), files));
   }
 
   /** What the backend itself says about a trial's boxes; `null` where nobody asks it. */
