@@ -29,15 +29,16 @@ export async function runAgentPhase(trial: Trial, box: Runtime, image: PreparedI
   const durationMs = Math.round(performance.now() - startedAt);
   if (end.status === "aborted") throw abortedFailure(trial);
 
-  const endedBy = await endOfBox(trial, box, "agent");
   record.agent = {
-    status: endedBy === null ? STATUS[end.status] : "box-ended",
+    status: STATUS[end.status],
     exitCode: end.status === "threw" ? exitCodeOf(end.error) : null,
     message: describeEnd(trial, end),
     durationMs,
-    boxEndedBy: endedBy,
+    boxEndedBy: null,
   };
   events.emit("agent.ended", { box: box.id, details: { ...record.agent } });
+  const endedBy = await endOfBox(trial, box, "agent");
+  if (endedBy !== null) record.agent = { ...record.agent, status: "box-ended", boxEndedBy: endedBy };
   if (endedBy !== null) return;
   if (end.status === "threw" && isInfrastructure(end.error)) throw end.error;
 

@@ -27,6 +27,7 @@ export type TrialEventType =
   | "verifier-box.cleared"
   | "artifact.restored"
   | "tests.uploaded"
+  | "tests.compared"
   | "tests.found"
   | "verifier.started"
   | "verifier.ended"

@@ -95,7 +95,7 @@ export async function grade(trial: Trial, box: Runtime, image: PreparedImage, op
   await keepVerifierLogs(trial, box);
 
   if (signal.aborted && found === null) throw abortedFailure(trial);
-  record.rewards = verdict(trial, run, found, boxEndedBy, output, deadline);
+  record.rewards = verdict(run, found, boxEndedBy, output, deadline);
 }
 
 interface TestRun {
@@ -103,7 +103,7 @@ interface TestRun {
   readonly timedOut: boolean;
   /** What a grader in TypeScript returned. */
   readonly returned: Rewards | number | undefined;
-  /** Why the tests could not be started, or what the grader threw. */
+  /** Why the tests could not be started, or what the grader threw: ends the trial unless the box was ended by its contents. */
   readonly error: unknown;
 }
 
@@ -111,7 +111,7 @@ interface TestRun {
 async function runScript(trial: Trial, box: Runtime, deadline: VerifierDeadline, log: OutputLog): Promise<TestRun> {
   const { user, env, script } = trial.plan.verifier;
   const path = `${TESTS_DIRECTORY}/${script}`;
-  await makeRunnable(box, path, deadline.signal);
+  await makeRunnable(trial, box, path, deadline.signal);
   let result: ExecResult;
   try {
     result = await box.exec([path], {
@@ -124,18 +124,23 @@ async function runScript(trial: Trial, box: Runtime, deadline: VerifierDeadline,
     });
   } catch (error) {
     if (trial.signal.aborted) throw abortedFailure(trial, error);
-    return { exitCode: null, timedOut: isRuntimeError(error, "ERR_TIMEOUT"), returned: undefined, error };
+    if (isRuntimeError(error, "ERR_EXEC_START")) {
+      const message = `the tests could not be started: ${error.message}`;
+      return notRun(new TrialFailure("crashed", "ERR_VERIFIER_START", message, error));
+    }
+    return { exitCode: null, timedOut: deadline.isOver, returned: undefined, error };
   }
   const { exitCode, timedOut } = result;
   return { exitCode: timedOut ? null : exitCode, timedOut, returned: undefined, error: null };
 }
 
 /** Harbor's `chmod +x`: images are built from folders whose files have lost their bits. What comes of it shows when the script is started. */
-async function makeRunnable(box: Runtime, path: string, signal: AbortSignal): Promise<void> {
+async function makeRunnable(trial: Trial, box: Runtime, path: string, signal: AbortSignal): Promise<void> {
   const script = (await box.inspectPath(path, { signal })).at(-1);
   if (script?.path !== path || script.kind !== "file" || (script.mode & 0o111) !== 0) return;
   try {
-    await box.exec(["chmod", "+x", path], { user: "root", signal });
+    const user = trial.capabilities.users === "any" ? { user: "root" } : {};
+    await box.exec(["chmod", "+x", path], { ...user, signal });
   } catch (error) {
     if (!isRuntimeError(error, "ERR_EXEC_START")) throw error;
   }
@@ -162,10 +167,23 @@ async function runVerify(
     case "timed-out":
       return { exitCode: null, timedOut: true, returned: undefined, error: null };
     case "threw":
-      return { exitCode: null, timedOut: false, returned: undefined, error: end.error };
+      return notRun(
+        isInfrastructure(end.error)
+          ? end.error
+          : new TrialFailure(
+              "crashed",
+              "ERR_VERIFIER_THREW",
+              `the verifier failed: ${messageOf(end.error)}`,
+              end.error,
+            ),
+      );
     case "returned":
       return { exitCode: null, timedOut: false, returned: end.value ?? undefined, error: null };
   }
+}
+
+function notRun(error: unknown): TestRun {
+  return { exitCode: null, timedOut: false, returned: undefined, error };
 }
 
 /** Nothing may change a reward while it is read. */
@@ -247,18 +265,14 @@ async function keepVerifierLogs(trial: Trial, box: Runtime): Promise<void> {
 }
 
 function verdict(
-  trial: Trial,
   run: TestRun,
   found: FoundReward | null,
   boxEndedBy: EndedByContents | null,
   output: BoundedOutput,
   deadline: VerifierDeadline,
 ): Rewards {
-  if (run.timedOut) {
-    trial.record.phase = "run";
-    throw deadline.timeout(run.error ?? undefined);
-  }
-  if (run.error !== null && boxEndedBy === null) throw crashed(run.error);
+  if (run.timedOut) throw deadline.timeout(run.error ?? undefined);
+  if (run.error !== null && boxEndedBy === null) throw run.error;
   if (found !== null) {
     const { parsed } = found;
     if (parsed.rewards !== null) return parsed.rewards;
@@ -286,10 +300,4 @@ function verdict(
     "ERR_REWARD_MISSING",
     `the verifier ended and left neither ${REWARD_FILES.join(" nor ")} in ${REWARD_DIRECTORY}${said}`,
   );
-}
-
-function crashed(error: unknown): TrialFailure {
-  return isRuntimeError(error, "ERR_EXEC_START")
-    ? new TrialFailure("crashed", "ERR_VERIFIER_START", `the tests could not be started: ${error.message}`, error)
-    : new TrialFailure("crashed", "ERR_VERIFIER_THREW", `the verifier failed: ${messageOf(error)}`, error);
 }

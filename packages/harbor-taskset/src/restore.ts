@@ -6,7 +6,8 @@ import { CONVENTION_DIRECTORY, refuseRoot } from "./artifacts-declaration.ts";
 import { ownerInBox, type Owner } from "./box-owner.ts";
 import { isInside, resolveInBox } from "./box-paths.ts";
 import { workdirOf } from "./boxes.ts";
-import type { CollectedArtifact } from "./collect.ts";
+import { warn, type CollectedArtifact } from "./collect.ts";
+import { REWARD_FILES } from "./reward.ts";
 import { differences, manifestOf, packTaskFolder, type Manifest } from "./task-folder-archive.ts";
 import type { TaskFolder } from "./task.ts";
 import { messageOf, TrialFailure } from "./trial-error.ts";
@@ -29,16 +30,22 @@ export async function makeAgentLogs(box: Runtime, limits: Limits): Promise<void>
   await box.upload(entries, "/logs", limits);
 }
 
+export interface VerifierBoxContent {
+  readonly artifacts: readonly CollectedArtifact[];
+  /** `false`: a function grades. */
+  readonly needsScript: boolean;
+}
+
 /** Step 9: the ground of the verifier's box is made ours, then the artifacts come, then the tests. */
 export async function prepareVerifierBox(
   trial: Trial,
   box: Runtime,
   image: PreparedImage,
-  collected: readonly CollectedArtifact[],
-  limits: Limits & { readonly findTests: boolean },
+  content: VerifierBoxContent,
+  limits: Limits,
 ): Promise<void> {
   try {
-    await prepareGround(trial, box, image, collected, limits);
+    await prepareGround(trial, box, image, content, limits);
   } catch (error) {
     if (!isRuntimeError(error, "ERR_PATH_LINK", "ERR_PATH_KIND", "ERR_PATH_DENIED")) throw error;
     throw new TrialFailure(
@@ -54,12 +61,12 @@ async function prepareGround(
   trial: Trial,
   box: Runtime,
   image: PreparedImage,
-  collected: readonly CollectedArtifact[],
-  limits: Limits & { readonly findTests: boolean },
+  { artifacts, needsScript }: VerifierBoxContent,
+  limits: Limits,
 ): Promise<void> {
   const { plan, events } = trial;
   const owner = (await ownerInBox(box, plan.verifier.user ?? image.user, limits)) ?? ROOT;
-  const places = await resolvePlaces(trial, box, collected, limits);
+  const places = await resolvePlaces(trial, box, artifacts, limits);
 
   await makeRewardDirectory(trial, box, owner, limits);
   await box.removePaths(
@@ -74,8 +81,12 @@ async function prepareGround(
   for (const place of places) await restore(trial, box, place, owner, limits);
   await makeFolder(box, CONVENTION_DIRECTORY, owner, limits);
   await makeFolder(box, workdirOf(box, image), owner, limits);
-  if (plan.verifier.tests === null && limits.findTests) await findTests(trial, box, limits);
-  if (plan.verifier.tests !== null) await placeTests(trial, box, plan.verifier.tests, { compare: true }, limits);
+  if (plan.verifier.tests === null) {
+    if (needsScript) await findTests(trial, box, limits);
+    return;
+  }
+  await box.removePaths([TESTS_DIRECTORY], limits);
+  await compareTests(trial, box, await placeTests(trial, box, plan.verifier.tests, limits), limits);
 }
 
 /** Shared mode: earlier reward files and tests go, and the tests come. Whatever else is in the box stays. */
@@ -86,16 +97,29 @@ export async function prepareSharedGround(
   limits: Limits,
 ): Promise<void> {
   const { plan } = trial;
-  // Everything on the way to these places is the agent's: a link there is removed like a file.
-  for (const directory of [REWARD_DIRECTORY, TESTS_DIRECTORY, workdirOf(box, image)])
-    await clearTheWay(box, directory, limits);
+  const workdir = workdirOf(box, image);
+  const rewards = REWARD_FILES.map((file) => `${REWARD_DIRECTORY}/${file}`);
+  // Everything here is the agent's: a link on the way is removed like a file, and what comes back at once is what shared mode cannot rule out.
+  for (const path of [...rewards, TESTS_DIRECTORY]) await clearTheWay(box, path, limits);
+  await removeIfPossible(trial, box, [...rewards, TESTS_DIRECTORY], limits);
   const owner = (await ownerInBox(box, plan.verifier.user ?? image.user, limits)) ?? ROOT;
-  await makeRewardDirectory(trial, box, owner, limits);
-  await makeFolder(box, workdirOf(box, image), owner, limits);
-  if (plan.verifier.tests !== null) await placeTests(trial, box, plan.verifier.tests, { compare: false }, limits);
+  await box.upload([REWARD_FOLDER], "/logs", { ...limits, owner });
+  await makeFolder(box, workdir, owner, limits);
+  if (plan.verifier.tests !== null) await placeTests(trial, box, plan.verifier.tests, limits);
+}
+
+async function removeIfPossible(trial: Trial, box: Runtime, paths: readonly string[], limits: Limits): Promise<void> {
+  try {
+    await box.removePaths(paths, limits);
+  } catch (error) {
+    if (!isRuntimeError(error, "ERR_PATH_DENIED")) throw error;
+    warn(trial, "the agent's box", `what the agent left could not be removed: ${messageOf(error)}`);
+  }
 }
 
 const ROOT: Owner = { uid: 0, gid: 0 };
+/** The verifier's user can write to it and nobody else. */
+const REWARD_FOLDER: UploadEntry = { path: "verifier", directory: true, mode: 0o755 };
 
 async function clearTheWay(box: Runtime, directory: string, limits: Limits): Promise<void> {
   const blocking = (await box.inspectPath(directory, limits)).find(
@@ -117,10 +141,13 @@ async function resolvePlaces(
   collected: readonly CollectedArtifact[],
   limits: Limits,
 ): Promise<readonly Place[]> {
-  const places: Place[] = [];
-  for (const artifact of collected) {
+  const resolve = async (artifact: CollectedArtifact): Promise<Place & { readonly leadsTo: string | null }> => ({
+    artifact,
+    ...(await resolveInBox(box, artifact.plan.source, limits)),
+  });
+  const places = await Promise.all(collected.map(resolve));
+  for (const { artifact, path, leadsTo } of places) {
     const { source } = artifact.plan;
-    const { path, leadsTo } = await resolveInBox(box, source, limits);
     for (const end of [path, leadsTo]) {
       const reason = end === null || end === source ? null : refuseRoot(end);
       if (reason === null) continue;
@@ -131,15 +158,14 @@ async function resolvePlaces(
         `in the verifier's image, ${source} is behind a link: ${reason}; take the link out of the image, or collect from another place`,
       );
     }
-    places.push({ artifact, path });
   }
   return places;
 }
 
-/** A plain folder, empty, that the verifier's user can write to and nobody else. */
+/** A plain folder, listed empty. */
 async function makeRewardDirectory(trial: Trial, box: Runtime, owner: Owner, limits: Limits): Promise<void> {
   await box.removePaths([REWARD_DIRECTORY], limits);
-  await box.upload([{ path: "verifier", directory: true, mode: 0o755 }], "/logs", { ...limits, owner });
+  await box.upload([REWARD_FOLDER], "/logs", { ...limits, owner });
   const { memoryMounts } = await box.report(limits);
   const memory = memoryMounts.find((mount) => isInside(REWARD_DIRECTORY, mount));
   if (memory !== undefined && trial.capabilities.stop === "halted") {
@@ -193,29 +219,26 @@ async function makeFolder(box: Runtime, directory: string, owner: Owner, limits:
   await box.upload([entry], posix.dirname(path), { ...limits, owner });
 }
 
-/** The tests come last, and are what we sent, by type, size and hash. */
-async function placeTests(
-  trial: Trial,
-  box: Runtime,
-  tests: TaskFolder,
-  { compare }: { readonly compare: boolean },
-  limits: Limits,
-): Promise<void> {
+/** The tests, into an empty `/tests`. */
+async function placeTests(trial: Trial, box: Runtime, tests: TaskFolder, limits: Limits): Promise<Manifest> {
   const sent: Manifest = new Map();
-  await box.removePaths([TESTS_DIRECTORY], limits);
   await box.upload(packTaskFolder(tests, sent), TESTS_DIRECTORY, limits);
-  if (compare) {
-    const found = await manifestOf(box.download([TESTS_DIRECTORY], COMPARE_LIMITS, limits), TESTS_DIRECTORY);
-    const different = differences(sent, found);
-    if (different.length > 0) {
-      throw new TrialFailure(
-        "infrastructure",
-        "ERR_TRANSFER",
-        `${TESTS_DIRECTORY} is not what was sent: ${different.slice(0, 5).join(", ")}`,
-      );
-    }
+  trial.events.emit("tests.uploaded", { box: box.id, details: { entries: sent.size } });
+  return sent;
+}
+
+/** What is in `/tests` is what was sent, by type, size and hash. */
+async function compareTests(trial: Trial, box: Runtime, sent: Manifest, limits: Limits): Promise<void> {
+  const found = await manifestOf(box.download([TESTS_DIRECTORY], COMPARE_LIMITS, limits), TESTS_DIRECTORY);
+  const different = differences(sent, found);
+  if (different.length > 0) {
+    throw new TrialFailure(
+      "infrastructure",
+      "ERR_TRANSFER",
+      `${TESTS_DIRECTORY} is not what was sent: ${different.slice(0, 5).join(", ")}`,
+    );
   }
-  trial.events.emit("tests.uploaded", { box: box.id, details: { entries: sent.size, compared: compare } });
+  trial.events.emit("tests.compared", { box: box.id, details: { entries: found.size } });
 }
 
 /** A dedicated image brings its own tests. They are never touched. */

@@ -206,10 +206,9 @@ async function gradeInOwnBox(
   try {
     const limits = { signal: deadline.signal, timeoutMs: deadline.remainingMs };
     const box = await boxes.start("verifier", planned, image, limits);
-    await prepareVerifierBox(trial, box, image, collected, {
-      signal: deadline.signal,
-      findTests: verify === undefined,
-    });
+    const content = { artifacts: collected, needsScript: verify === undefined };
+    await prepareVerifierBox(trial, box, image, content, { signal: deadline.signal });
+    refuseIncompleteArtifacts(trial);
     await grade(trial, box, image, { verify, deadline, mayStop: true, of: "verifier" });
   } catch (error) {
     throw deadline.translate(error);

@@ -17,10 +17,11 @@ export function packTaskFolder(folder: TaskFolder, sent?: Manifest): AsyncIterab
 }
 
 async function* members(folder: TaskFolder, sent: Manifest | undefined): AsyncGenerator<PackMember, void, undefined> {
+  const now = Math.floor(Date.now() / 1000);
   for (const entry of folder.entries) {
     if (entry.kind === "directory") {
       sent?.set(entry.path, "directory");
-      yield { type: "directory", path: entry.path, mode: readable(entry) };
+      yield { type: "directory", path: entry.path, mode: readable(entry), mtime: now };
     } else if (entry.kind === "link") {
       sent?.set(entry.path, `link to ${entry.target}`);
       yield { type: "link", path: entry.path, linkTarget: entry.target };
@@ -36,7 +37,8 @@ async function* fileMember(
 ): AsyncGenerator<PackMember, void, undefined> {
   const handle = await open(entry.hostPath, constants.O_RDONLY | (constants.O_NOFOLLOW ?? 0));
   try {
-    const { size } = await handle.stat();
+    const { size, mtimeMs } = await handle.stat();
+    const mtime = Math.floor(mtimeMs / 1000);
     const hash = createHash("sha256");
     async function* content(): AsyncGenerator<Uint8Array, void, undefined> {
       for await (const chunk of handle.createReadStream({ autoClose: false, start: 0 })) {
@@ -44,7 +46,7 @@ async function* fileMember(
         yield chunk as Buffer;
       }
     }
-    yield { type: "file", path: entry.path, mode: readable(entry), size, content: content() };
+    yield { type: "file", path: entry.path, mode: readable(entry), mtime, size, content: content() };
     sent?.set(entry.path, `file of ${size} bytes, ${hash.digest("hex")}`);
   } finally {
     await handle.close();

@@ -19,6 +19,10 @@ export class VerifierDeadline implements Disposable {
     this.signal = AbortSignal.any([trial.signal, this.#over.signal]);
   }
 
+  get isOver(): boolean {
+    return performance.now() >= this.#endsAt;
+  }
+
   /** At least 1. */
   get remainingMs(): number {
     return Math.max(1, Math.ceil(this.#endsAt - performance.now()));
@@ -30,11 +34,14 @@ export class VerifierDeadline implements Disposable {
     return this.timeout(error);
   }
 
+  /** The failure, in its phase: a box that could not be had, or tests that ran too long. */
   timeout(cause?: unknown): TrialFailure {
+    const { record } = this.#trial;
+    if (record.phase !== "provision") record.phase = "run";
     const what =
-      this.#trial.record.phase === "provision"
+      record.phase === "provision"
         ? "a box for grading could not be had"
-        : "the tests did not end, and their reward was not read,";
+        : "the tests did not end, or their reward was not read,";
     return new TrialFailure(
       "timeout",
       "ERR_VERIFIER_TIMEOUT",
