@@ -117,7 +117,7 @@ describe("the archive of one file", () => {
   });
 
   it("may not be empty or have more", async () => {
-    await expect(read()).rejects.toMatchObject({ code: "ERR_TRANSFER" });
+    await expect(read()).rejects.toMatchObject({ code: "ERR_PATH_KIND" });
     await expect(read(file("a"), file("b"))).rejects.toMatchObject({ code: "ERR_PATH_KIND" });
   });
 });

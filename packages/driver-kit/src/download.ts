@@ -62,8 +62,8 @@ export async function readSingleFile(
   } catch (error) {
     throw archiveError(context, error);
   }
-  if (content === undefined)
-    throw transferError(context, "ERR_TRANSFER", `the archive of ${JSON.stringify(path)} is empty`, { path });
+  // Backends leave out of an archive what is neither a file, a directory nor a link.
+  if (content === undefined) throw kindError(context, path, "is not a regular file");
   return content;
 }
 

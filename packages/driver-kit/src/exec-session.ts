@@ -67,7 +67,7 @@ export interface ExecCall {
 }
 
 /** After the helper's last word the streams are awaited this long. Whoever still holds them open then does not hold the caller. */
-const STREAM_GRACE_MS = 500;
+const STREAM_GRACE_MS = 1500;
 /** The helper ends the program at the deadline; if we have not heard of it this much later we act ourselves. */
 const BACKSTOP_MS = 5000;
 /** How long the helper has to answer a kill frame before a second exec is sent after it. */
