@@ -42,7 +42,8 @@ import { type Doing, DRIVER, isStatus, toRuntimeError } from "./errors.ts";
 import { abnormalEnd, Demultiplexer, EngineExec, type ExecInspection } from "./exec.ts";
 import { archiveOf, canonicalPath, locate, type Located, memoryMountOf, onlyMember, type PathStat } from "./files.ts";
 import type { Images } from "./images.ts";
-import type { PublicNetwork } from "./networks.ts";
+import { PublicNetwork } from "./networks.ts";
+import type { EngineFacts } from "./probe.ts";
 import {
   archiveThroughHelper,
   type HelperContext,
@@ -87,7 +88,9 @@ const NOTICE_MS = 3000;
 export interface BoxContext {
   readonly engine: Engine;
   readonly images: Images;
+  /** The bridge that boxes share, where the engine can keep them apart on it. */
   readonly publicNetwork: PublicNetwork;
+  readonly kind: () => Promise<EngineFacts["kind"]>;
   readonly probe: (options?: OperationOptions) => Promise<RuntimeCapabilities>;
   /** The helper as a plain tar archive to be unpacked at `/`. */
   readonly helperArchive: () => Promise<Buffer>;
@@ -102,6 +105,8 @@ export class DockerBox implements Runtime {
   readonly #engine: Engine;
   #state: RuntimeState = "new";
   #network: NetworkPolicy;
+  #kind: EngineFacts["kind"] = "docker";
+  #publicNetwork: PublicNetwork;
   #image: ImageFacts | null = null;
   /** The engine's id, once it has answered. Until then our id, which is the container's name, stands for it. */
   #container: string | null = null;
@@ -115,6 +120,7 @@ export class DockerBox implements Runtime {
     this.#context = context;
     this.#engine = context.engine;
     this.#network = spec.network.initial;
+    this.#publicNetwork = context.publicNetwork;
   }
 
   get state(): RuntimeState {
@@ -157,6 +163,8 @@ export class DockerBox implements Runtime {
         },
       );
     }
+    this.#kind = await clock.race(this.#context.kind());
+    if (this.#kind === "podman") this.#publicNetwork = new PublicNetwork(this.#engine, this.id, { isShared: false });
     const container = await this.#createAndRun(clock);
     const inspection = await inspectContainer(this.#engine, clock, container);
     if (inspection?.State.Running !== true) throw await this.#endedAtStart(clock, container, inspection);
@@ -191,9 +199,9 @@ export class DockerBox implements Runtime {
 
   async #bridgeIsGone(clock: Deadline): Promise<boolean> {
     if (!this.#onBridge) return false;
-    const network = await this.#context.publicNetwork.id(clock);
-    if (await this.#context.publicNetwork.exists(clock, network)) return false;
-    this.#context.publicNetwork.forget(network);
+    const network = await this.#publicNetwork.id(clock);
+    if (await this.#publicNetwork.exists(clock, network)) return false;
+    this.#publicNetwork.forget(network);
     return true;
   }
 
@@ -210,7 +218,7 @@ export class DockerBox implements Runtime {
         pulled = true;
       }
       this.#image = image;
-      const networkMode = this.#onBridge ? await this.#context.publicNetwork.id(clock) : "none";
+      const networkMode = this.#onBridge ? await this.#publicNetwork.id(clock) : "none";
       const identity = { name: this.id, labels: this.#labels() };
       const body = containerOptions(this.spec, image, identity, networkMode);
       // The engine finishes a create call whose caller has gone. So the call is not aborted, but awaited by whoever cleans up.
@@ -234,9 +242,12 @@ export class DockerBox implements Runtime {
         this.#container = await clock.race(this.#creating);
         return this.#container;
       } catch (error) {
-        // 404: the image or the network went away since we looked. Both can be had again, once.
-        if (!isStatus((error as { cause?: unknown }).cause, 404) || attempt > 1) throw error;
-        if (networkMode !== "none") this.#context.publicNetwork.forget(networkMode);
+        // The image or the network went away since we looked: 404, in Podman also 500 for the network. Both can be had again, once.
+        const { cause } = error as { cause?: unknown };
+        if (attempt > 1 || !(isStatus(cause, 404) || (isStatus(cause, 500) && (await this.#bridgeIsGone(clock))))) {
+          throw error;
+        }
+        if (networkMode !== "none") this.#publicNetwork.forget(networkMode);
         if (pulled && (await this.#context.images.find(clock, this.spec.image)) === null) throw error;
       }
     }
@@ -306,6 +317,8 @@ export class DockerBox implements Runtime {
   /** Removes whatever the failed start has made. Gives the error to be thrown. */
   async #undoStart(error: unknown): Promise<unknown> {
     if (this.#creating === null) {
+      const doing = this.#doing("start", "removing the bridge of the box", "network");
+      await operate(undefined, doing, (clock) => this.#removeOwnBridge(clock)).catch(() => undefined);
       this.#state = "gone";
       return error;
     }
@@ -547,11 +560,12 @@ export class DockerBox implements Runtime {
         throw this.#error(operation, "ERR_PATH_LINK", `${located.path} is a link, and no link is followed`, { path });
       }
       if (operation === "readBounded") this.#checkReadable(path, located.stat, limits.maxBytes);
-      // The engine cannot send a link that leads to itself, only the folder that it is in.
+      // A link that leads to itself no engine can send, and Podman sends what a link leads to: then the folder that it is in is sent.
       const folder = path.slice(0, path.lastIndexOf("/")) || "/";
-      const response = await archiveOf(this.#engine, clock.signal, container, located.stat.isLoop ? folder : path);
+      const inFolder = located.stat.isLoop || (located.stat.kind === "link" && this.#kind === "podman");
+      const response = await archiveOf(this.#engine, clock.signal, container, inFolder ? folder : path);
       try {
-        if (located.stat.isLoop) yield { path, stream: onlyMember(response, path.slice(path.lastIndexOf("/") + 1)) };
+        if (inFolder) yield { path, stream: onlyMember(response, path.slice(path.lastIndexOf("/") + 1)) };
         else yield { path, ...(path === "/" ? { name: "" } : {}), stream: response };
       } finally {
         response.destroy();
@@ -646,6 +660,10 @@ export class DockerBox implements Runtime {
       );
     }
     this.#requireState("setNetwork", "running", "frozen");
+    if (this.#kind === "podman" && this.#state === "frozen") {
+      // Podman says that it has changed the network of a paused box, and has not.
+      throw this.#wrongState("setNetwork", "Podman changes the network of running boxes only; thaw it first");
+    }
     const container = this.#handle;
     try {
       await operate(
@@ -680,7 +698,7 @@ export class DockerBox implements Runtime {
 
   async #connect(clock: Deadline, container: string, before: ContainerInspection): Promise<void> {
     for (let attempt = 1; ; attempt++) {
-      const network = await this.#context.publicNetwork.id(clock);
+      const network = await this.#publicNetwork.id(clock);
       if (attachedNetworks(before).includes(network)) return;
       try {
         await this.#engine.done(clock, {
@@ -691,7 +709,7 @@ export class DockerBox implements Runtime {
         return;
       } catch (error) {
         if (!isStatus(error, 404) || attempt > 1) throw error;
-        this.#context.publicNetwork.forget(network);
+        this.#publicNetwork.forget(network);
       }
     }
   }
@@ -710,7 +728,7 @@ export class DockerBox implements Runtime {
   /** Reads back what the box is attached to: anything but the expected set is fatal. */
   async #checkNetworks(clock: Deadline, inspection: ContainerInspection): Promise<void> {
     const attached = attachedNetworks(inspection);
-    const expected = this.#network.mode === "public" ? [await this.#context.publicNetwork.id(clock)] : [];
+    const expected = this.#network.mode === "public" ? [await this.#publicNetwork.id(clock)] : [];
     if (attached.length === expected.length && attached.every((network) => expected.includes(network))) return;
     throw this.#error(
       "setNetwork",
@@ -877,7 +895,11 @@ export class DockerBox implements Runtime {
       return await operate(
         options,
         this.#doing("teardownConfirmed", "removing the box"),
-        (clock) => removeUntilGone(this.#engine, clock, container),
+        async (clock) => {
+          const proof = await removeUntilGone(this.#engine, clock, container);
+          await this.#removeOwnBridge(clock);
+          return proof;
+        },
         TEARDOWN_TIMEOUT_MS,
       );
     } catch (error) {
@@ -892,6 +914,12 @@ export class DockerBox implements Runtime {
         },
       );
     }
+  }
+
+  /** Nothing is attached to the bridge any more. What cannot be removed now, sweep finds. */
+  async #removeOwnBridge(clock: Deadline): Promise<void> {
+    if (this.#publicNetwork === this.#context.publicNetwork || !this.#publicNetwork.used) return;
+    await this.#publicNetwork.removeIfUnused(clock).catch(() => undefined);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -932,7 +960,9 @@ export class DockerBox implements Runtime {
     }
     if (this.#end === null) {
       const events = await this.#events(clock, container);
-      this.#end = classifyEnd(inspection.State, events, this.spec.memoryMb !== null);
+      const end = classifyEnd(inspection.State, events, this.spec.memoryMb !== null);
+      const isCounted = this.#kind !== "podman" || inspection.State.OOMKilled;
+      this.#end = isCounted ? end : { ...end, oomKills: null };
     } else if (this.#end.exitCode === null && this.#end.endedBy === "stopped") {
       this.#end = { ...this.#end, exitCode: inspection.State.ExitCode };
     }
@@ -954,6 +984,7 @@ export class DockerBox implements Runtime {
   }
 
   async #oomKills(clock: Deadline, container: string): Promise<number | null> {
+    if (this.#kind === "podman") return null; // it has no such event
     const events = await this.#events(clock, container);
     return events.filter(({ Action }) => Action === "oom").length;
   }

@@ -48,11 +48,13 @@ class DockerDriver implements RuntimeDriver {
   constructor(options: DockerDriverOptions) {
     this.#engine = new Engine(options);
     this.#images = new Images(this.#engine, registryConfigPath(options));
-    this.#publicNetwork = new PublicNetwork(this.#engine, options.publicNetwork ?? DEFAULT_PUBLIC_NETWORK);
+    const publicNetwork = options.publicNetwork ?? DEFAULT_PUBLIC_NETWORK;
+    this.#publicNetwork = new PublicNetwork(this.#engine, publicNetwork, { isShared: true });
     this.#box = {
       engine: this.#engine,
       images: this.#images,
       publicNetwork: this.#publicNetwork,
+      kind: async () => (await this.#askOnce()).kind,
       probe: (probeOptions) => this.probe(probeOptions),
       helperArchive: () => this.#archiveOfHelper(),
     };

@@ -97,7 +97,7 @@ export class Engine implements AsyncDisposable {
     const status = response.statusCode ?? 0;
     if (status >= 200 && status < 400) return response;
     const bytes = await readAll(response, MAX_ERROR_BYTES).catch(() => Buffer.alloc(0));
-    throw new EngineError(status, `${call.method} ${call.path}`, describeBody(bytes));
+    throw new EngineError(status, `${call.method} ${call.path}`, describeBody(bytes), response.headers);
   }
 
   /** Turns a call into a raw connection. Always on a connection of its own: a reused one may be dead, and this call is never repeated. */

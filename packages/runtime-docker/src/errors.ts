@@ -1,3 +1,4 @@
+import type { IncomingHttpHeaders } from "node:http";
 import { isRuntimeError, RuntimeError, type RuntimeErrorCode } from "@breakwater/runtime-api";
 
 export const DRIVER = "docker";
@@ -8,13 +9,15 @@ export class EngineError extends Error {
   readonly call: string;
   /** What the engine says about it; for people, never for decisions. */
   readonly detail: string;
+  readonly headers: IncomingHttpHeaders;
 
-  constructor(status: number, call: string, detail: string) {
+  constructor(status: number, call: string, detail: string, headers: IncomingHttpHeaders = {}) {
     super(`${call} answered ${status}: ${detail}`);
     this.name = "EngineError";
     this.status = status;
     this.call = call;
     this.detail = detail;
+    this.headers = headers;
   }
 }
 

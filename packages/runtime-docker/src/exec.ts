@@ -134,7 +134,8 @@ export interface ExecInspection {
 export function abnormalEnd(inspection: ExecInspection, firstOutput: string): AbnormalEnd {
   const exitCode = inspection.Running ? null : inspection.ExitCode;
   // The engine reports that a program could not be started as output and exit code 126 or 127; such a program never had a process id.
-  const neverStarted = exitCode !== null && exitCode !== 0 && inspection.Pid === 0;
+  // (Podman forgets the process id of every program that has ended.)
+  const neverStarted = (exitCode === 126 || exitCode === 127) && inspection.Pid === 0;
   return {
     kind: "running",
     exitCode,

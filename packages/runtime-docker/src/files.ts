@@ -18,6 +18,7 @@ export type Located =
   | { readonly at: "missing"; readonly path: string }
   | { readonly at: "link"; readonly path: string };
 
+const PATH_STAT_HEADER = "x-docker-container-path-stat";
 /** The bits of Go's `os.FileMode` that say what a file is. */
 const MODE_DIRECTORY = 2 ** 31;
 const MODE_LINK = 2 ** 27;
@@ -67,6 +68,8 @@ async function statPath(engine: Engine, clock: Deadline, container: string, path
   try {
     return parsePathStat(await engine.head(clock, { path: `/containers/${container}/archive`, query: { path } }));
   } catch (error) {
+    // Podman looks where a link leads, and describes the link all the same when there is nothing.
+    if (isStatus(error, 404) && isPathStat(error.headers)) return parsePathStat(error.headers);
     if (isStatus(error, 404)) {
       await engine.done(clock, { method: "GET", path: `/containers/${container}/json` });
       return null;
@@ -81,9 +84,13 @@ async function statPath(engine: Engine, clock: Deadline, container: string, path
   }
 }
 
+function isPathStat(headers: IncomingHttpHeaders): boolean {
+  return headers[PATH_STAT_HEADER] !== undefined;
+}
+
 /** The header `X-Docker-Container-Path-Stat`: base64 of JSON, the mode in Go's bits. */
 export function parsePathStat(headers: IncomingHttpHeaders): PathStat {
-  const header = headers["x-docker-container-path-stat"];
+  const header = headers[PATH_STAT_HEADER];
   if (typeof header !== "string")
     throw new Error("the engine did not describe the path (X-Docker-Container-Path-Stat is missing)");
   const { mode, size } = JSON.parse(Buffer.from(header, "base64").toString("utf8")) as { mode: number; size: number };

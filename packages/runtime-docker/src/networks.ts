@@ -20,15 +20,20 @@ const NO_TRAFFIC_BETWEEN_BOXES = { "com.docker.network.bridge.enable_icc": "fals
 /** The role of the shared bridge in its labels. It has no owner: whoever finds it unused may remove it. */
 export const NETWORK_ROLE = "network";
 
-/** The one bridge that boxes with the policy `public` share: engines run out of address pools after some thirty networks. */
+/**
+ * The bridge of boxes with the policy `public`. On Docker all of them share one: it runs out of address pools after some thirty networks, and can keep
+ * boxes on a bridge apart. Podman cannot, and keeps its bridges apart, so there each box has its own.
+ */
 export class PublicNetwork {
   readonly #engine: Engine;
   readonly #name: string;
+  readonly #isShared: boolean;
   #id: Promise<string> | undefined;
 
-  constructor(engine: Engine, name: string) {
+  constructor(engine: Engine, name: string, { isShared }: { readonly isShared: boolean }) {
     this.#engine = engine;
     this.#name = name;
+    this.#isShared = isShared;
   }
 
   /** Whether anybody asked for the bridge. */
@@ -36,7 +41,7 @@ export class PublicNetwork {
     return this.#id !== undefined;
   }
 
-  /** The id of the bridge, which is made when there is none. */
+  /** What the engine calls the bridge in its descriptions of boxes: its id, in Podman's its name. It is made when there is none. */
   async id(clock: Deadline): Promise<string> {
     // On a clock of its own: the box that asked first may be given up while others wait.
     this.#id ??= operate(
@@ -75,7 +80,7 @@ export class PublicNetwork {
   async removeIfUnused(clock: Deadline): Promise<string | null> {
     const found = await this.find(clock);
     if (found === null) return null;
-    return (await removeNetworkIfUnused(this.#engine, clock, found.Id)) === "removed" ? found.Id : null;
+    return (await removeNetworkIfUnused(this.#engine, clock, this.#idOf(found))) === "removed" ? found.Id : null;
   }
 
   /** The bridge as it is. Engines allow several networks of one name: everybody takes the oldest. */
@@ -98,7 +103,7 @@ export class PublicNetwork {
           CheckDuplicate: true,
           Driver: "bridge",
           Internal: false,
-          Options: NO_TRAFFIC_BETWEEN_BOXES,
+          ...(this.#isShared ? { Options: NO_TRAFFIC_BETWEEN_BOXES } : {}),
           Labels: { [LABELS.role]: NETWORK_ROLE },
         },
       });
@@ -116,9 +121,15 @@ export class PublicNetwork {
     });
   }
 
+  #idOf(network: NetworkInspection): string {
+    return this.#isShared ? network.Id : network.Name;
+  }
+
   #check(network: NetworkInspection): string {
-    const isolated = Object.entries(NO_TRAFFIC_BETWEEN_BOXES).every(([key, value]) => network.Options?.[key] === value);
-    if (isolated && network.Driver === "bridge" && network.Internal !== true) return network.Id;
+    const isolated =
+      !this.#isShared ||
+      Object.entries(NO_TRAFFIC_BETWEEN_BOXES).every(([key, value]) => network.Options?.[key] === value);
+    if (isolated && network.Driver === "bridge" && network.Internal !== true) return this.#idOf(network);
     throw new RuntimeError({
       code: "ERR_BACKEND",
       driver: DRIVER,
@@ -147,18 +158,18 @@ export async function removeNetworkIfUnused(
   id: string,
   { dryRun = false }: { readonly dryRun?: boolean } = {},
 ): Promise<"removed" | "used"> {
-  const users = await engine.json<readonly unknown[]>(clock, {
-    method: "GET",
-    path: "/containers/json",
-    query: { all: true, filters: { network: [id] } },
-  });
-  if (users.length > 0) return "used";
+  const isUsed = async (): Promise<boolean> => {
+    const query = { all: true, filters: { network: [id] } };
+    const users = await engine.json<readonly unknown[]>(clock, { method: "GET", path: "/containers/json", query });
+    return users.length > 0;
+  };
+  if (await isUsed()) return "used";
   if (dryRun) return "removed";
   try {
     await engine.done(clock, { method: "DELETE", path: `/networks/${id}` });
   } catch (error) {
-    // In use after all: Docker answers 403, Podman 409.
-    if (isStatus(error, 403, 409)) return "used";
+    // In use after all: Docker answers 403, Podman 409 or, before version 5, 500.
+    if (isStatus(error, 403, 409) || (isStatus(error, 500) && (await isUsed()))) return "used";
     if (!isStatus(error, 404)) throw error;
   }
   return "removed";
