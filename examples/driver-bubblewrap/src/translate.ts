@@ -1,0 +1,72 @@
+import type { PreparedImage, RuntimeSpec } from "@breakwater/runtime-api";
+
+/** Where the helper is in every box. */
+export const HELPER = "/.breakwater/helper";
+const DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/** What root in a box may do: Docker's list without raw sockets. No CAP_SYS_PTRACE: with it root could end our hold. */
+const CAPABILITIES = [
+  ...["CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP"],
+  ...["NET_BIND_SERVICE", "SYS_CHROOT", "MKNOD", "AUDIT_WRITE", "SETFCAP"],
+];
+
+/** The host's folders of one box. */
+export interface BoxFolders {
+  /** The box's own folder. */
+  readonly box: string;
+  /** The unpacked image. */
+  readonly image: string;
+  /** A folder with the helper, readable by everybody. */
+  readonly helper: string;
+}
+
+/** These put the root together in a new mount namespace and go on with the arguments after the two folders. */
+const MOUNT_OVERLAY = 'mount -t overlay overlay -o "userxattr,lowerdir=$1,upperdir=$2/upper,workdir=$2/work" "$2/root"';
+const COPY_IMAGE = 'cp -a "$1/." "$2/root"';
+
+export function makeRoot(folders: Omit<BoxFolders, "helper">, overlay: boolean, command: readonly string[]): readonly string[] {
+  const script = `chmod 1777 "$2/shm" && ${overlay ? MOUNT_OVERLAY : COPY_IMAGE} && shift 2 && exec "$@"`;
+  return ["sh", "-c", script, "sh", folders.image, folders.box, ...command];
+}
+
+/** `bwrap` in a box that is being made: new namespaces, and our hold as their first process. */
+export function boxCommand(folders: BoxFolders, spec: RuntimeSpec, image: PreparedImage, infoFd: number): readonly string[] {
+  const namespaces = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-net", "--unshare-cgroup-try"];
+  const env = Object.entries(programEnvironment(spec, image)).flatMap(([name, value]) => ["--setenv", name, value]);
+  const entrypoint = spec.entrypoint && image.entrypoint.length > 0;
+  return [
+    ...["bwrap", ...namespaces, "--as-pid-1", "--hostname", "box", "--info-fd", String(infoFd)],
+    ...view(folders),
+    ...env,
+    ...[HELPER, "hold", "--lifetime-ms", String(spec.lifetimeMs)],
+    ...(entrypoint && image.user !== null ? ["--user", image.user] : []),
+    ...(entrypoint ? ["--cwd", spec.workdir ?? image.workdir ?? "/", "--", ...image.entrypoint] : []),
+  ];
+}
+
+/** Our helper: among the programs of a box that runs, in whose namespaces this is started; or alone over the files of one that has stopped. */
+export function helperCommand(folders: BoxFolders, running: boolean, helperArgv: readonly string[]): readonly string[] {
+  return ["bwrap", ...(running ? [] : ["--unshare-pid", "--unshare-net"]), ...view(folders), HELPER, ...helperArgv];
+}
+
+/**
+ * What a program of the box sees and may do. Mounts are made anew for each program from the same folders: the box cannot change them, as its root may not
+ * mount. `/dev` is read-only but for `/dev/shm`, which is a folder of the box: no file of a box is lost when it stops.
+ */
+function view({ box, helper }: BoxFolders): readonly string[] {
+  return [
+    ...["--bind", `${box}/root`, "/", "--proc", "/proc", "--dev", "/dev", "--bind", `${box}/shm`, "/dev/shm"],
+    ...["--remount-ro", "/dev", "--ro-bind", helper, "/.breakwater", "--chdir", "/"],
+    ...["--clearenv", "--die-with-parent", "--new-session", "--cap-drop", "ALL"],
+    ...CAPABILITIES.flatMap((name) => ["--cap-add", `CAP_${name}`]),
+  ];
+}
+
+/** The environment of every program: the image's, then the spec's, then the call's. */
+export function programEnvironment(
+  spec: RuntimeSpec,
+  image: PreparedImage,
+  ofCall: Readonly<Record<string, string>> = {},
+): Readonly<Record<string, string>> {
+  return { PATH: DEFAULT_PATH, ...image.env, ...spec.env, ...ofCall };
+}
