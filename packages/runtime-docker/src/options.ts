@@ -49,7 +49,7 @@ export async function findEngine(
   for (const socketPath of defaultSockets(environment)) {
     try {
       await access(socketPath, constants.R_OK | constants.W_OK);
-      return engineAddress(`unix://${socketPath}`, options, environment);
+      return await engineAddress(`unix://${socketPath}`, options, environment);
     } catch {
       // Not there, or not ours to use: the next one.
     }
