@@ -267,6 +267,20 @@ export const filesCases: readonly ConformanceCase[] = [
     },
   },
   {
+    id: "files.upload-from-windows",
+    level: "SHOULD",
+    title: "take a backslash in an entry's path for a separator, and run scripts that came without an exec bit",
+    promise: "Archive names always have /; people build paths on Windows.",
+    covers: ["B114"],
+    async run({ sharedBox }) {
+      const box = await sharedBox();
+      const to = folder();
+      await box.upload([{ path: "tests\\run.sh", content: "#!/bin/sh\necho ran\n" }], to);
+      assert.deepEqual([...(await tree(box, to)).keys()].sort(), ["tests", "tests/run.sh"]);
+      assert.equal(await shell(box, `${to}/tests/run.sh`), "ran\n");
+    },
+  },
+  {
     id: "files.upload-link-below",
     level: "MUST",
     title: "replace a link that is in the way, and never write through it",

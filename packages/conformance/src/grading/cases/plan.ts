@@ -11,7 +11,7 @@ import {
 import type { RuntimeCapabilities } from "@breakwater/runtime-api";
 import type { GradingCase, GradingContext } from "../case.ts";
 import { delegate } from "../delegate.ts";
-import { assertFacts, explain, has, onlyEvent } from "../facts.ts";
+import { assertFacts, explain, fact, has, onlyEvent } from "../facts.ts";
 import { HONEST_AGENT } from "../look-around.ts";
 import { standardTask, text } from "../standard-tasks.ts";
 import type { TaskFileContent } from "../write-task.ts";
@@ -77,7 +77,9 @@ export const planCases: readonly GradingCase[] = [
 
       const driver = delegate(context.trials.driver, { probe: async () => withoutBuilds(context) });
       const trial = await context.trials.run({ files, agent, driver, ignoreDockerfile: true });
-      assertFacts(trial, { reward: 1, uploaded_suite: 1, file_of_task: 1, undeclared_file: 0 });
+      // The task's whole folder is uploaded, what was meant for the image included.
+      assertFacts(trial, { reward: 1, file_of_task: 1, own_file_of_image: 1, undeclared_file: 0 });
+      assert.equal(fact(trial, "python_minor"), fact(trial, "agent_python_minor"), "not the agent's image");
       return warnings[0]?.message;
     },
   },

@@ -1,0 +1,70 @@
+/* oxlint-disable vitest/valid-title -- titles are data: they come from the mutants */
+import { AssertionError } from "node:assert";
+import { CaseEnvironment, conformanceCases } from "@breakwater/conformance/runtime";
+import { afterAll, describe, expect, it } from "vitest";
+import dockerDriver from "../src/index.ts";
+import { DRIVER_MODULE, fixtureImages, image, sabotage } from "./backend.ts";
+import { execMutants } from "./mutants/exec.ts";
+import { filesMutants } from "./mutants/files.ts";
+import { breakPromise, type Mutant } from "./mutants/mutant.ts";
+import { readBoundedMutants } from "./mutants/read-bounded.ts";
+
+/*
+ * Is the contract's suite able to fail? For each case the real driver with one promise broken: that case has to go red, by its own assertion.
+ * `npm run test:mutants`
+ */
+
+const mutants: readonly Mutant[] = [...execMutants, ...filesMutants, ...readBoundedMutants];
+const AREAS = /^(?:exec|files|read-bounded)\./;
+const options = {
+  image,
+  images: await fixtureImages(),
+  sabotage,
+  driverModule: DRIVER_MODULE,
+};
+const verdicts = new Map<string, string>();
+
+describe("mutants of the Docker driver", () => {
+  it("there is one for every MUST case of the areas exec, files and read-bounded", () => {
+    const cases = conformanceCases.filter((it) => it.level === "MUST" && AREAS.test(it.id)).map((it) => it.id);
+    expect(mutants.map((it) => it.id).toSorted()).toEqual(cases.toSorted());
+  });
+
+  for (const mutant of mutants) {
+    it(`[${mutant.id}] is red for a driver that ${mutant.does}`, { timeout: 240_000, concurrent: false }, async () => {
+      verdicts.set(mutant.id, "NOT CAUGHT");
+      const outcome = await outcomeOf(mutant);
+      if (outcome instanceof AssertionError) verdicts.set(mutant.id, "red, by another assertion");
+      else if (outcome !== undefined) verdicts.set(mutant.id, "red, not by an assertion");
+      expect(outcome, "the case is green").toBeInstanceOf(AssertionError);
+      expect(outcome?.message).toMatch(mutant.says);
+      expect(outcome?.stack, "it is not the case that complains").toMatch(/conformance\/src\/cases\//);
+      verdicts.set(mutant.id, "red, by its own assertion");
+    });
+  }
+
+  afterAll(() => {
+    const width = Math.max(...mutants.map((it) => it.id.length));
+    const lines = mutants.map(
+      (it) => `${it.id.padEnd(width)}  ${(verdicts.get(it.id) ?? "not selected").padEnd(26)} a driver that ${it.does}`,
+    );
+    console.info(["case, verdict, mutant", ...lines].join("\n"));
+  });
+});
+
+/** What a case says of a broken driver. */
+async function outcomeOf(mutant: Mutant): Promise<Error | undefined> {
+  const conformanceCase = conformanceCases.find((it) => it.id === mutant.id);
+  if (conformanceCase === undefined) throw new TypeError(`there is no case ${mutant.id}`);
+  const newDriver = (): ReturnType<typeof dockerDriver> => breakPromise(dockerDriver(), mutant);
+  const driver = newDriver();
+  const environment = new CaseEnvironment(driver, await driver.probe(), { ...options, driver: newDriver });
+  try {
+    await environment.run(conformanceCase);
+    return undefined;
+  } catch (error) {
+    return error as Error;
+  } finally {
+    await environment.close();
+  }
+}
