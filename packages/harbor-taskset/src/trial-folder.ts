@@ -8,7 +8,10 @@ import type { TasksetProblem } from "./problems.ts";
 
 /** As Harbor names trials: the beginning of the task's name and seven random characters. */
 export function makeTrialName(taskName: string): string {
-  const base = taskName.replace(/[^A-Za-z0-9._-]+/g, "-").slice(0, 32);
+  const base = taskName
+    .replace(/[^A-Za-z0-9._-]+/g, "-")
+    .replace(/^[^A-Za-z0-9]+/, "")
+    .slice(0, 32);
   const characters = "abcdefghijkmnpqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789";
   const random = Array.from(randomBytes(7), (byte) => characters[byte % characters.length]).join("");
   return `${base === "" ? "task" : base}__${random}`;
