@@ -83,7 +83,8 @@ function describeEnd(trial: Trial, end: PhaseEnd<void>): string | null {
       return messageOf(end.error);
     case "timed-out":
       return `the agent was ended after ${trial.plan.agent.deadlineMs} ms`;
-    default:
+    case "returned":
+    case "aborted":
       return null;
   }
 }

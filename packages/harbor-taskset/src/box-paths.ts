@@ -4,6 +4,7 @@ import type { OperationOptions, PathComponent, Runtime } from "@breakwater/runti
 import { TrialFailure } from "./trial-error.ts";
 
 const MAX_LINKS = 40;
+const AT_A_TIME = 4;
 
 export interface ResolvedPath {
   /** Without links up to its last component, which is never followed. */
@@ -42,6 +43,20 @@ async function follow(
     "ERR_ARTIFACT_ROOT",
     `${from} has more than ${MAX_LINKS} links on its way; take them out of the image`,
   );
+}
+
+/** `resolveInBox` of many, a few at a time, in their order. */
+export async function resolveAllInBox(
+  box: Runtime,
+  paths: readonly string[],
+  options: OperationOptions,
+): Promise<readonly ResolvedPath[]> {
+  const resolved: ResolvedPath[] = [];
+  for (let at = 0; at < paths.length; at += AT_A_TIME) {
+    const batch = paths.slice(at, at + AT_A_TIME);
+    resolved.push(...(await Promise.all(batch.map((path) => resolveInBox(box, path, options)))));
+  }
+  return resolved;
 }
 
 /** True if the path is the folder or below it. */

@@ -79,14 +79,13 @@ export async function grade(trial: Trial, box: Runtime, image: PreparedImage, op
   const durationMs = Math.round(performance.now() - startedAt);
 
   // 11. What became of the box, and what is in it once nothing runs any more
-  const boxEndedBy = await endOfBox(trial, box, of);
   const { exitCode, timedOut } = run;
   const output = log.end();
-  record.verifier = { exitCode, timedOut, durationMs, output, rewardFrom: null, readFrom: null, boxEndedBy };
-  events.emit("verifier.ended", {
-    box: box.id,
-    details: { exitCode, timedOut, durationMs, outputBytes: output.bytes, boxEndedBy },
-  });
+  record.verifier = { exitCode, timedOut, durationMs, output, rewardFrom: null, readFrom: null, boxEndedBy: null };
+  const details = { exitCode, timedOut, durationMs, outputBytes: output.bytes, error: run.error?.message ?? null };
+  events.emit("verifier.ended", { box: box.id, details });
+  const boxEndedBy = await endOfBox(trial, box, of);
+  record.verifier = { ...record.verifier, boxEndedBy };
   if (run.error !== null && isInfrastructure(run.error) && boxEndedBy === null) throw run.error;
 
   const readFrom = await quietenGradingBox(trial, box, boxEndedBy, options, timedOut);
@@ -104,7 +103,7 @@ interface TestRun {
   /** What a grader in TypeScript returned. */
   readonly returned: Rewards | number | undefined;
   /** Why the tests could not be started, or what the grader threw: ends the trial unless the box was ended by its contents. */
-  readonly error: unknown;
+  readonly error: Error | null;
 }
 
 /** Directly, so that its first line decides the interpreter; as the verifier's user, where the environment works. */
@@ -128,7 +127,7 @@ async function runScript(trial: Trial, box: Runtime, deadline: VerifierDeadline,
       const message = `the tests could not be started: ${error.message}`;
       return notRun(new TrialFailure("crashed", "ERR_VERIFIER_START", message, error));
     }
-    return { exitCode: null, timedOut: deadline.isOver, returned: undefined, error };
+    return { exitCode: null, timedOut: deadline.isOver, returned: undefined, error: toError(error) };
   }
   const { exitCode, timedOut } = result;
   return { exitCode: timedOut ? null : exitCode, timedOut, returned: undefined, error: null };
@@ -169,7 +168,7 @@ async function runVerify(
     case "threw":
       return notRun(
         isInfrastructure(end.error)
-          ? end.error
+          ? toError(end.error)
           : new TrialFailure(
               "crashed",
               "ERR_VERIFIER_THREW",
@@ -182,7 +181,11 @@ async function runVerify(
   }
 }
 
-function notRun(error: unknown): TestRun {
+function toError(error: unknown): Error {
+  return error instanceof Error ? error : new Error(messageOf(error));
+}
+
+function notRun(error: Error): TestRun {
   return { exitCode: null, timedOut: false, returned: undefined, error };
 }
 

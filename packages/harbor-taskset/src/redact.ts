@@ -8,11 +8,11 @@ const REDACTED = "[REDACTED]";
 
 /** Takes secret values out of what is written down. */
 export interface Redactor {
-  text(text: string): string;
+  readonly text: (text: string) => string;
   /** Every string of a JSON value. */
-  value<T>(value: T): T;
+  readonly value: <T>(value: T) => T;
   /** For bytes that come in chunks: a value that lies across two is found, too. */
-  stream(): { push(chunk: Uint8Array): Buffer; end(): Buffer };
+  readonly stream: () => { push(chunk: Uint8Array): Buffer; end(): Buffer };
 }
 
 /** What may not be written down: the caller's environments, and whatever a template brought in from the host. */

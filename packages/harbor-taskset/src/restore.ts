@@ -4,7 +4,7 @@ import { readSpool } from "@breakwater/tar";
 
 import { CONVENTION_DIRECTORY, refuseRoot } from "./artifacts-declaration.ts";
 import { ownerInBox, type Owner } from "./box-owner.ts";
-import { isInside, resolveInBox } from "./box-paths.ts";
+import { isInside, resolveAllInBox, resolveInBox } from "./box-paths.ts";
 import { workdirOf } from "./boxes.ts";
 import { warn, type CollectedArtifact } from "./collect.ts";
 import { REWARD_FILES } from "./reward.ts";
@@ -141,11 +141,12 @@ async function resolvePlaces(
   collected: readonly CollectedArtifact[],
   limits: Limits,
 ): Promise<readonly Place[]> {
-  const resolve = async (artifact: CollectedArtifact): Promise<Place & { readonly leadsTo: string | null }> => ({
-    artifact,
-    ...(await resolveInBox(box, artifact.plan.source, limits)),
+  const sources = collected.map(({ plan }) => plan.source);
+  const resolved = await resolveAllInBox(box, sources, limits);
+  const places = collected.flatMap((artifact, index) => {
+    const place = resolved[index];
+    return place === undefined ? [] : [{ artifact, ...place }];
   });
-  const places = await Promise.all(collected.map(resolve));
   for (const { artifact, path, leadsTo } of places) {
     const { source } = artifact.plan;
     for (const end of [path, leadsTo]) {

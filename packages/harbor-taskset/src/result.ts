@@ -61,7 +61,7 @@ export type EndedByContents = Extract<EndedBy, "memory" | "lifetime" | "contents
 export interface AgentOutcome {
   /** All four are graded. */
   readonly status: "completed" | "failed" | "timed-out" | "box-ended";
-  /** Of an agent that is a program in the box. */
+  /** Of a program in the box that was the agent and failed. */
   readonly exitCode: number | null;
   /** What the agent threw. */
   readonly message: string | null;
@@ -75,7 +75,7 @@ export interface CollectHookOutcome {
   /** `not-run`: the box had ended. None of them stops a trial. */
   readonly status: "completed" | "failed" | "timed-out" | "not-run";
   readonly exitCode: number | null;
-  /** The end of its output, or why it could not be started. */
+  /** The beginning of its output, or why it could not be started. */
   readonly message: string | null;
 }
 

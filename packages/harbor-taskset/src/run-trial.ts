@@ -4,7 +4,7 @@ import { runAgentPhase } from "./agent-phase.ts";
 import type { Agent } from "./agents.ts";
 import { resolveArtifacts } from "./artifacts-declaration.ts";
 import { Boxes, prepareImages, type PreparedImages } from "./boxes.ts";
-import { isInside, resolveInBox } from "./box-paths.ts";
+import { isInside, resolveAllInBox } from "./box-paths.ts";
 import {
   collectArtifacts,
   quietenAgentBox,
@@ -280,14 +280,14 @@ async function refuseArtifactsInMemory(trial: Trial, box: Runtime, artifacts: re
   if (capabilities.stop !== "halted") return;
   const { memoryMounts } = await box.report({ signal });
   if (memoryMounts.length === 0) return;
-  for (const { source } of artifacts) {
-    const { path } = await resolveInBox(box, source, { signal });
+  const sources = artifacts.map(({ source }) => source);
+  for (const [index, { path }] of (await resolveAllInBox(box, sources, { signal })).entries()) {
     const mount = memoryMounts.find((one) => isInside(path, one));
     if (mount === undefined) continue;
     throw new TrialFailure(
       "refused",
       "ERR_ARTIFACT_ROOT",
-      `${source} is on a memory file system of the agent's box (${mount}): its content would be lost when the box stops; collect from another place`,
+      `${sources[index]} is on a memory file system of the agent's box (${mount}): its content would be lost when the box stops; collect from another place`,
     );
   }
 }

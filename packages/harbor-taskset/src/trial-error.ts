@@ -136,7 +136,12 @@ function retryOf(reason: TrialErrorReason, phase: TrialPhase, again: Retry, erro
       return again;
     case "timeout":
       return phase === "provision" ? again : "never";
-    default:
+    case "missing":
+    case "empty":
+    case "invalid":
+    case "crashed":
+    case "refused":
+    case "artifacts":
       return "never";
   }
 }
