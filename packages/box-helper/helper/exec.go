@@ -32,6 +32,8 @@ type request struct {
 	User      *string  `json:"user"`
 	Stdin     bool     `json:"stdin"`
 	TimeoutMs int64    `json:"timeoutMs"`
+	// Whether the trailer is to say outputHeld, for backends whose streams end with the program.
+	AskHeld bool `json:"askHeld"`
 }
 
 type startError struct {
@@ -47,6 +49,7 @@ type trailer struct {
 	Killed      *string     `json:"killed"`
 	KilledCount int         `json:"killedCount"`
 	Survivors   []int       `json:"survivors"`
+	OutputHeld  *bool       `json:"outputHeld,omitempty"`
 }
 
 // execVerb runs one program and tells how it ended, in its trailers.
@@ -110,6 +113,10 @@ func execVerb(args []string) {
 		end.Signal, code = &number, 128+number
 	} else {
 		end.Exit = &code
+	}
+	if ask.AskHeld {
+		held := outputHeld(descendantsOf(os.Getpid())())
+		end.OutputHeld = &held
 	}
 	session.finish(end, code)
 }

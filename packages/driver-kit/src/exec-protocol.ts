@@ -14,6 +14,8 @@ export interface HelperRequest {
   readonly stdin: boolean;
   /** The helper's own deadline for the program; 0 = none. */
   readonly timeoutMs: number;
+  /** Whether the trailer is to say `outputHeld`. */
+  readonly askHeld: boolean;
 }
 
 /** What the helper says about a program that has ended, on stderr. */
@@ -27,6 +29,8 @@ export interface HelperTrailer {
   readonly killedCount: number;
   /** Processes that could not be killed. */
   readonly survivors: readonly number[];
+  /** Something that the program left behind has its output open. Only where it was asked for. */
+  readonly outputHeld?: boolean | undefined;
 }
 
 export type FrameType = "R" | "D" | "E" | "K";
@@ -63,6 +67,7 @@ export function parseTrailer(bytes: Uint8Array): HelperTrailer | null {
     killed: trailer.killed ?? null,
     killedCount: trailer.killedCount ?? 0,
     survivors: Array.isArray(trailer.survivors) ? trailer.survivors : [],
+    ...(typeof trailer.outputHeld === "boolean" ? { outputHeld: trailer.outputHeld } : {}),
   };
 }
 

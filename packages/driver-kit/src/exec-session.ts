@@ -64,6 +64,11 @@ export interface ExecCall {
   readonly killByExec: (execId: string) => Promise<void>;
   /** Asked once when the streams ended without a trailer: does the box run, and what does the backend know about the exec. */
   readonly afterAbnormalEnd: (execId: string) => Promise<AbnormalEnd>;
+  /**
+   * The backend ends the streams when the program ends, whoever still holds them: the helper is asked whether something does.
+   * Default is `false`: the end of the streams tells.
+   */
+  readonly streamsEndWithProgram?: boolean;
 }
 
 /** After the helper's last word the streams are awaited this long. Whoever still holds them open then does not hold the caller. */
@@ -206,6 +211,7 @@ class ExecSession {
       user,
       stdin: this.#call.options.stdin !== undefined,
       timeoutMs,
+      askHeld: this.#call.streamsEndWithProgram === true,
     };
   }
 
@@ -365,7 +371,8 @@ class ExecSession {
       );
     }
     const exitCode = trailer.exit ?? 128 + (trailer.signal ?? 0);
-    return this.#result(exitCode, trailer.killed === "timeout", this.#streamsEnded, durationMs);
+    const streamsClosed = this.#streamsEnded && trailer.outputHeld !== true;
+    return this.#result(exitCode, trailer.killed === "timeout", streamsClosed, durationMs);
   }
 
   /** The streams ended, or we gave up on them, and the helper had not said how the program ended. */

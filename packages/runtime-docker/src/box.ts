@@ -376,6 +376,7 @@ export class DockerBox implements Runtime {
         },
         killByExec: (execId) => this.#killExec(container, execId),
         afterAbnormalEnd: (execId) => this.#afterAbnormalEnd(container, execs.get(execId)),
+        streamsEndWithProgram: this.#kind === "podman",
       });
     } catch (error) {
       if (isRuntimeError(error, "ERR_BOX_UNFIT")) this.#state = "unfit";
