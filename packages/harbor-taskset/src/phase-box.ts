@@ -89,7 +89,14 @@ class PhaseBox {
     return { ...(options as T), signal };
   }
 
-  async #track<T>(operation: () => Promise<T>): Promise<T> {
+  #track<T>(operation: () => Promise<T>): Promise<T> {
+    const promise = this.#whileUnderWay(operation);
+    // A caller that does not wait for it must not end the process when the phase's end does.
+    promise.catch(() => undefined);
+    return promise;
+  }
+
+  async #whileUnderWay<T>(operation: () => Promise<T>): Promise<T> {
     this.#over.throwIfAborted();
     const promise = operation();
     this.underWay.add(promise);

@@ -31,7 +31,7 @@ describe("what is written down of a failure", () => {
 
   it("takes what failed after an abort for the abort, but not a verdict", () => {
     const at = { phase: "run", artifactsAreSafe: false, aborted: true } as const;
-    expect(describeFailure(driverError("ERR_BOX_LOST"), at).reason).toBe("aborted");
+    expect(describeFailure(driverError("ERR_BOX_LOST"), at)).toMatchObject({ reason: "aborted", code: "ERR_ABORTED" });
     expect(describeFailure(new TrialFailure("invalid", "ERR_REWARD_INVALID", "no"), at).reason).toBe("invalid");
   });
 

@@ -95,7 +95,7 @@ export function describeFailure(
   return {
     reason,
     phase: at.phase,
-    code: codeOf(error),
+    code: reason === "aborted" ? "ERR_ABORTED" : codeOf(error),
     message: messageOf(error),
     retry: retryOf(reason, at.phase, at.artifactsAreSafe ? "grading" : "trial", error),
     causes: causesOf(error),
