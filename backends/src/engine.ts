@@ -77,7 +77,7 @@ export async function startPrivateEngine(options: PrivateEngineOptions): Promise
   await writeConfiguration(options, addressPool);
 
   const log = openSync(join(options.runFolder, "engine.log"), "a");
-  const namespaces = options.ownNetwork === undefined ? [] : ["--net", "--pid", "--fork", "--kill-child"];
+  const namespaces = options.ownNetwork === undefined ? [] : ["--net", "--uts", "--pid", "--fork", "--kill-child"];
   const script = (name: string): string => join(import.meta.dirname, name);
   const args = [
     "--mount",

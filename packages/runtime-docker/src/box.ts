@@ -997,7 +997,8 @@ export class DockerBox implements Runtime {
       path: "/events",
       query: {
         since: Math.floor(this.#startedAtMs / 1000) - 1,
-        until: (Date.now() / 1000).toFixed(3),
+        // Podman leaves nearly all out when it is given an end, and Docker never ends without.
+        ...(this.#kind === "podman" ? { stream: false } : { until: (Date.now() / 1000).toFixed(3) }),
         filters: { type: ["container"], container: [container], event: ["oom", "kill", "die", "stop"] },
       },
     });

@@ -17,20 +17,26 @@ interface EngineEvent {
 export async function engineRecord(): Promise<BackendRecord> {
   const stopped = new AbortController();
   const stream = await new Dockerode().getEvents({
-    filters: JSON.stringify({ type: ["container"], event: ["create", "destroy"], label: ["breakwater.role=box"] }),
+    filters: JSON.stringify({
+      type: ["container"],
+      // Podman calls the end "remove".
+      event: ["create", "destroy", "remove"],
+      label: ["breakwater.role=box"],
+    }),
     abortSignal: stopped.signal,
   });
   const events: EngineEvent[] = [];
   const lines = createInterface({ input: stream });
   lines.on("line", (line) => events.push(JSON.parse(line) as EngineEvent));
-  stream.on("error", () => lines.close());
+  for (const each of [stream, lines]) each.on("error", () => lines.close());
 
   const boxesNow = (trial: string): readonly BoxRecord[] => {
     const ofTrial = events.filter(({ Actor }) => Actor.Attributes["breakwater.trial"] === trial);
-    const gone = new Map(ofTrial.filter((it) => it.Action === "destroy").map((it) => [it.Actor.ID, it.timeNano]));
-    return ofTrial
-      .filter((it) => it.Action === "create")
-      .map(({ Actor: { ID: id }, timeNano }) => ({ id, createdAt: timeNano, goneAt: gone.get(id) ?? null }));
+    // By id, because Podman may tell the newest event twice.
+    const timesOf = (...actions: readonly string[]): ReadonlyMap<string, number> =>
+      new Map(ofTrial.filter((it) => actions.includes(it.Action)).map((it) => [it.Actor.ID, it.timeNano]));
+    const gone = timesOf("destroy", "remove");
+    return [...timesOf("create")].map(([id, createdAt]) => ({ id, createdAt, goneAt: gone.get(id) ?? null }));
   };
   return {
     boxes: async (trial) => {
