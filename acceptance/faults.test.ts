@@ -145,7 +145,7 @@ describe.concurrent("time", () => {
 
   test("tests that do not end are a timeout of phase run, and no reward although one was written", async () => {
     const script = "#!/bin/sh\necho 1 >/logs/verifier/reward.txt\nsleep 100\n";
-    const trial = await workbench.run(task({ mode: "separate", verifierTimeoutSeconds: 8 }, script), {
+    const trial = await workbench.run(task({ mode: "separate", verifierTimeoutSeconds: 15 }, script), {
       agent: shellAgent(HONEST),
     });
     expect(trial.result.rewards).toBeNull();
@@ -220,17 +220,27 @@ describe("an engine with little room, and its end", { timeout: 240_000 }, () => 
     expect(verdict.result.rewards).toBeNull();
     expect(verdict.result.error).toMatchObject({ reason: "empty", code: "ERR_REWARD_EMPTY" });
 
-    // The engine dies; a trial on another one does not notice.
+    // The engine dies and comes back; a trial on another one does not notice.
     const kill = when("agent.started", () => engine.kill());
+    const restart = when("agent.ended", () => engine.restart());
     const [died, other] = await Promise.all([
-      workbench.run(task({ mode: "separate" }), { driver, agent: shellAgent("sleep 100"), onEvent: kill.onEvent }),
+      workbench.run(task({ mode: "separate" }), {
+        driver,
+        agent: shellAgent("sleep 100"),
+        onEvent: (event) => {
+          kill.onEvent(event);
+          restart.onEvent(event);
+        },
+      }),
       workbench.run(task({ mode: "separate" }), { agent: shellAgent(`sleep 2; ${HONEST}`) }),
     ]);
     await kill.acted();
+    await restart.acted();
     expect(died.result.rewards).toBeNull();
     expect(died.result.error).toMatchObject({ reason: "infrastructure", retry: "trial" });
     expect(died.result.error?.code).toMatch(/^ERR_(?:BACKEND_UNAVAILABLE|BOX_LOST|EXEC_UNKNOWN)$/);
-    expect(died.result.leftovers, "what could not be asked for any more is named").toHaveLength(1);
+    expect(await onEngine.objectsOf(died.result.trial)).toEqual([]);
+    expect(died.result.leftovers).toEqual([]);
     expect(await died.file("result.json")).not.toBeNull();
     expect(outcome(other)).toBe(1);
   });

@@ -1,10 +1,15 @@
 import { randomBytes } from "node:crypto";
-import { mkdir, rm } from "node:fs/promises";
+import { rm } from "node:fs/promises";
 import { request, type ClientRequest, type IncomingMessage } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { pipeline } from "node:stream/promises";
-import { privateEngine, startPrivateEngine, stopPrivateEngine } from "@breakwater/backends/engine";
+import {
+  privateEngine,
+  type PrivateEngineOptions,
+  startPrivateEngine,
+  stopPrivateEngine,
+} from "@breakwater/backends/engine";
 import { until } from "./engine.ts";
 
 const LOAD_TIMEOUT_MS = 120_000;
@@ -12,8 +17,7 @@ const LOAD_TIMEOUT_MS = 120_000;
 /** An engine of one test's own, in namespaces of its own, with little room: it may be filled up and killed. */
 export class SmallEngine implements AsyncDisposable {
   readonly host: string;
-  readonly #runFolder: string;
-  readonly #bridge: string;
+  readonly #options: PrivateEngineOptions;
 
   /** Why there can be none here; `null` = there can. */
   static unavailable(): string | null {
@@ -25,16 +29,14 @@ export class SmallEngine implements AsyncDisposable {
     diskMb: number,
     imageFrom: { readonly host: string; readonly image: string },
   ): Promise<SmallEngine> {
-    const name = randomBytes(4).toString("hex");
+    const name = `bw-${randomBytes(4).toString("hex")}`;
     // Short: a socket's path has at most 107 bytes.
-    const runFolder = join(tmpdir(), `bw-${name}`);
+    const runFolder = join(tmpdir(), name);
     const dataFolder = join(runFolder, "data");
-    await mkdir(dataFolder, { recursive: true });
-    const bridge = `bw-${name}`;
-    const host = await startPrivateEngine({
+    const options: PrivateEngineOptions = {
       runFolder,
       dataFolder,
-      bridge,
+      bridge: name,
       // The disk and the network are the namespaces' own and go with them.
       ownNetwork: [
         "/bin/sh",
@@ -44,10 +46,10 @@ export class SmallEngine implements AsyncDisposable {
       ],
       bridgeAddresses: ["10.214.0.1/24"],
       addressPool: "10.215.0.0/16",
-    });
-    const engine = new SmallEngine(host, runFolder, bridge);
+    };
+    const engine = new SmallEngine(await startPrivateEngine(options), options);
     try {
-      await copyImage(imageFrom, host);
+      await copyImage(imageFrom, engine.host);
     } catch (error) {
       await engine[Symbol.asyncDispose]();
       throw error;
@@ -55,23 +57,27 @@ export class SmallEngine implements AsyncDisposable {
     return engine;
   }
 
-  private constructor(host: string, runFolder: string, bridge: string) {
+  private constructor(host: string, options: PrivateEngineOptions) {
     this.host = host;
-    this.#runFolder = runFolder;
-    this.#bridge = bridge;
+    this.#options = options;
   }
 
-  /** Outright, boxes included: what a machine does that loses its power. */
+  /** Outright, boxes included: what happens when a machine loses its power. */
   async kill(): Promise<void> {
-    const supervisor = await privateEngine(this.#runFolder);
+    const supervisor = await privateEngine(this.#options.runFolder);
     if (supervisor === undefined) throw new Error("the engine does not run");
     process.kill(supervisor.pid, "SIGKILL");
-    await until("the engine's end", async () => (await privateEngine(this.#runFolder)) === undefined);
+    await until("the engine's end", async () => (await privateEngine(this.#options.runFolder)) === undefined);
+  }
+
+  /** With an empty disk. */
+  async restart(): Promise<void> {
+    await startPrivateEngine(this.#options);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await stopPrivateEngine({ runFolder: this.#runFolder, bridge: this.#bridge });
-    await rm(this.#runFolder, { recursive: true, force: true });
+    await stopPrivateEngine(this.#options);
+    await rm(this.#options.runFolder, { recursive: true, force: true });
   }
 }
 

@@ -76,7 +76,7 @@ export const rewardCases: readonly GradingCase[] = [
       const healthcheck = `[verifier.environment.healthcheck]\ncommand = "sleep 1000"\ntimeout_sec = 1000\n`;
       const files = separateTask(options.image, {
         verifierImage: options.image,
-        verifierTimeoutSeconds: 6,
+        verifierTimeoutSeconds: 9,
         more: healthcheck,
       });
       const trial = await trials.run({ files, agent: nopAgent() });
