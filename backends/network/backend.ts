@@ -81,6 +81,7 @@ export async function startSealed(engine: SealedEngine, steps: Steps, folders: B
         process.execPath,
         join(import.meta.dirname, "listeners.ts"),
       ],
+      ...controlGroup(folders),
       ...(engine.program === undefined ? {} : { program: engine.program }),
       files: settingsFiles(run),
       settings: { dns: fakeInternet.resolvers.v4.slice(0, 2), ipv6: true, "fixed-cidr-v6": boxPool6 },
@@ -99,7 +100,11 @@ export async function down(steps: Steps = silentSteps, folders: BackendFolders =
       steps.done("nothing to end");
       return;
     }
-    await stopPrivateEngine({ runFolder: runFolder(folders), bridge: bridgeName(folders, folders.sealed) });
+    await stopPrivateEngine({
+      runFolder: runFolder(folders),
+      bridge: bridgeName(folders, folders.sealed),
+      ...controlGroup(folders),
+    });
     await rmdir(folders.run).catch(() => {}); // another backend's folder may be in it
     steps.done("engine and fake internet ended");
   });
@@ -386,6 +391,11 @@ function notRunning(): BackendError {
 
 export function runFolder(folders: BackendFolders): string {
   return join(folders.run, folders.sealed);
+}
+
+/** Podman takes the group only from whoever makes a box. */
+function controlGroup(folders: BackendFolders): { readonly controlGroup?: string } {
+  return folders.sealed === "podman" ? { controlGroup: "libpod_parent" } : {};
 }
 
 export function sealedDataFolder(folders: BackendFolders): string {

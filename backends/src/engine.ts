@@ -17,6 +17,8 @@ export interface PrivateEngineOptions {
   /** Images and boxes; outlives the engine. */
   readonly dataFolder: string;
   readonly bridge: string;
+  /** The control group of all boxes, where it has not the bridge's name. */
+  readonly controlGroup?: string;
   /**
    * A program that sets up a network of the engine's own and then becomes its arguments: it is run as the first process of new
    * network and process namespaces. Default: the engine lives in the machine's network, under the machine's processes.
@@ -123,7 +125,9 @@ export async function startPrivateEngine(options: PrivateEngineOptions): Promise
 }
 
 /** Ends the engine, its boxes and what they left on the machine; images stay in the data folder. */
-export async function stopPrivateEngine(options: Pick<PrivateEngineOptions, "runFolder" | "bridge">): Promise<void> {
+export async function stopPrivateEngine(
+  options: Pick<PrivateEngineOptions, "runFolder" | "bridge" | "controlGroup">,
+): Promise<void> {
   const state = await readState(options.runFolder);
   if (state !== undefined) {
     if (isAlive(state.supervisor)) await removeBoxes(`unix://${engineSocket(options.runFolder)}`);
@@ -138,7 +142,7 @@ export async function stopPrivateEngine(options: Pick<PrivateEngineOptions, "run
   await killLeftovers(options.runFolder);
   // A namespace that this process is not in has its own rules, and goes with its last process.
   if (state?.before?.network === readlinkSync(networkNamespace)) await restoreNetwork(state, state.before);
-  await removeControlGroups(options.bridge);
+  await removeControlGroups(options.controlGroup ?? options.bridge);
   await removeRunFolder(options.runFolder);
 }
 

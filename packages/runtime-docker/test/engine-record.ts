@@ -47,7 +47,8 @@ export async function engineRecord(): Promise<BackendRecord> {
       return boxesNow(trial);
     },
     [Symbol.asyncDispose]: async () => {
-      const closed = once(lines, "close");
+      // That it ends with an error is what we ask for.
+      const closed = once(lines, "close").catch(() => undefined);
       stopped.abort();
       await Promise.race([closed, sleep(1_000, undefined, { ref: false })]);
     },
