@@ -128,7 +128,7 @@ export function* describeEngine(label: string, facts: EngineFacts): Generator<Do
     advice:
       "bind what is not for boxes to 127.0.0.1, and block the metadata address for the bridge in the host's firewall",
   };
-  yield { status: "ok", what: "IPv6: the shared bridge has IPv4 only, so boxes have no IPv6 beyond loopback" };
+  yield { status: "ok", what: "IPv6: the bridges have IPv4 only, so boxes have no IPv6 beyond loopback" };
   if (kind === "docker" && isOlder(version.Version, UPLOAD_FIXED_IN)) {
     yield {
       status: "warning",
