@@ -221,12 +221,12 @@ export class BubblewrapBox implements Runtime {
     const { folders, host, namespaces } = this.#made as Made;
     if (namespaces === undefined) throw this.#wrongState("exec");
     const running = this.#end === null;
-    const enter = (running ? (["user", "mnt", "pid", "net", "ipc", "uts"] as const) : (["user", "mnt"] as const)).map(
+    const enter = (running ? (["user", "mnt", "net", "ipc", "uts"] as const) : (["user", "mnt"] as const)).map(
       (name) => `--${name === "mnt" ? "mount" : name}=/proc/${process.pid}/fd/${namespaces[name].fd}`,
     );
     const credentials = host.ids.many ? ["--setuid=0", "--setgid=0"] : ["--preserve-credentials"];
-    const command = ["nsenter", ...enter, "--no-fork", ...credentials, "--", ...helperCommand(folders, running, argv)];
-    return spawnWithPipes(command, `${folders.box}.${randomBytes(6).toString("hex")}`);
+    const command = ["nsenter", ...enter, ...credentials, "--", ...helperCommand(folders, this.spec, running, argv)];
+    return spawnWithPipes(command, `${folders.box}.${randomBytes(6).toString("hex")}`, namespaces.pid.fd);
   }
 
   // Files.
@@ -294,7 +294,7 @@ export class BubblewrapBox implements Runtime {
     const exitCode = await clock.race(exitCodeOf(child, NOTICE_MS));
     await settlesWithin(streams.stderr.readableEnded ? Promise.resolve() : once(streams.stderr, "end"), NOTICE_MS);
     const answers = parseLines(said);
-    this.#check(operation, exitCode ?? -1, answers, said);
+    this.#check(operation, exitCode ?? -1, answers, said, path);
     if (answers.some(({ skipped }) => skipped === path)) {
       throw this.#error(operation, "ERR_PATH_KIND", `${path} is neither a file, a directory nor a link`, { path });
     }
@@ -335,11 +335,13 @@ export class BubblewrapBox implements Runtime {
   }
 
   /** Throws the error that our helper reports, by the system's name of it. */
-  #check(operation: string, exitCode: number, answers: readonly Answer[], said: string): void {
+  #check(operation: string, exitCode: number, answers: readonly Answer[], said: string, asked?: string): void {
     const problem = answers.find(({ error }) => error !== undefined)?.error;
     if (problem !== undefined) {
       const { code: errno, path, message } = problem;
-      throw this.#error(operation, errno === "ERR_LIMIT" ? "ERR_LIMIT" : codeOfErrno(errno), `${path}: ${message} (${errno})`, { errno, path });
+      const code = errno === "ERR_LIMIT" ? "ERR_LIMIT" : codeOfErrno(errno);
+      const about = code === "ERR_PATH_NOT_FOUND" ? (asked ?? path) : path;
+      throw this.#error(operation, code, `${path}: ${message} (${errno})`, { errno, path: about });
     }
     if (exitCode !== 0) throw this.#error(operation, "ERR_BACKEND", `our helper ended with ${exitCode}: ${said.slice(0, 500)}`);
   }
@@ -437,7 +439,7 @@ export class BubblewrapBox implements Runtime {
   async report(): Promise<BoxReport> {
     if (this.#state === "new" || this.#state === "starting") throw this.#wrongState("report");
     const { endedBy, exitCode } = this.#end ?? { endedBy: null, exitCode: null };
-    // The kernel's records of a pid namespace: none. `/dev` is memory, and read-only.
+    // The kernel keeps no records of a pid namespace. `/dev` is memory but for `/dev/shm`.
     return { endedBy, exitCode, oomKills: null, memoryPeakBytes: null, cpuMs: null, memoryMounts: ["/dev"] };
   }
 

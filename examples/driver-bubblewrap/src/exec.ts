@@ -13,9 +13,10 @@ interface Piece {
 
 /**
  * Starts a program whose stdout and stderr are pipes. Node would give it sockets, which programs cannot open as `/dev/stdout`; so named pipes are made, opened
- * and removed again. `prefix` is a path on the host for them.
+ * and removed again. `prefix` is a path on the host for
+ * them. `inherited` becomes descriptor 3.
  */
-export async function spawnWithPipes(command: readonly string[], prefix: string): Promise<BoxProcess> {
+export async function spawnWithPipes(command: readonly string[], prefix: string, inherited: number): Promise<BoxProcess> {
   const paths = [`${prefix}.out`, `${prefix}.err`];
   await promisify(execFile)("mkfifo", ["-m", "600", ...paths]);
   const readers = paths.map((path) => openSync(path, constants.O_RDONLY | constants.O_NONBLOCK));
@@ -24,7 +25,7 @@ export async function spawnWithPipes(command: readonly string[], prefix: string)
   // Every user of the box may open them by `/dev/stdout`, nobody else any more by their names.
   for (const writer of writers) fchmodSync(writer, 0o666);
   const [program = "", ...argv] = command;
-  const child = spawn(program, argv, { stdio: ["pipe", ...writers], detached: true });
+  const child = spawn(program, argv, { stdio: ["pipe", ...writers, inherited], detached: true });
   for (const writer of writers) closeSync(writer);
   const [stdout, stderr] = readers.map((fd) => new Socket({ fd, readable: true, writable: false }));
   return new BoxProcess(child, { stdout: stdout as Socket, stderr: stderr as Socket });
@@ -58,29 +59,33 @@ export class BoxProcess implements ExecTransport {
     this.streams.stderr.destroy();
   }
 
-  /** Whatever comes first, one piece at a time: who does not read holds the program back. */
+  /** Whatever comes first, one piece of each stream at a time: who does not read holds the program back. */
   async *#merge(): AsyncGenerator<Piece, void, undefined> {
-    const next = async (stream: OutputStream, chunks: AsyncIterator<Uint8Array>): Promise<Next> => ({ stream, chunks, result: await chunks.next() });
-    const waiting = new Map<OutputStream, Promise<Next>>();
-    for (const stream of ["stdout", "stderr"] as const) waiting.set(stream, next(stream, this.streams[stream][Symbol.asyncIterator]()));
-    try {
-      while (waiting.size > 0) {
-        const { stream, chunks, result } = await Promise.race(waiting.values());
-        waiting.delete(stream);
-        if (result.done === true) continue;
-        yield { stream, chunk: result.value };
-        waiting.set(stream, next(stream, chunks));
-      }
-    } catch (error) {
-      if (!this.#closed) throw error;
-    } finally {
-      for (const promise of waiting.values()) promise.catch(() => undefined);
+    const pieces: Piece[] = [];
+    let open = 2;
+    let wake = (): void => undefined;
+    let broken: Error | undefined;
+    for (const stream of ["stdout", "stderr"] as const) {
+      const socket = this.streams[stream];
+      socket.on("data", (chunk: Uint8Array) => {
+        socket.pause();
+        pieces.push({ stream, chunk });
+        wake();
+      });
+      socket.on("error", (error) => (broken = error));
+      socket.on("close", () => {
+        open -= 1;
+        wake();
+      });
     }
+    for (;;) {
+      const piece = pieces.shift();
+      if (piece !== undefined) {
+        yield piece;
+        this.streams[piece.stream].resume();
+      } else if (open > 0) await new Promise<void>((resolve) => (wake = resolve));
+      else break;
+    }
+    if (broken !== undefined && !this.#closed) throw broken;
   }
-}
-
-interface Next {
-  readonly stream: OutputStream;
-  readonly chunks: AsyncIterator<Uint8Array>;
-  readonly result: IteratorResult<Uint8Array>;
 }

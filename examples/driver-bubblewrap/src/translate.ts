@@ -35,7 +35,7 @@ export function boxCommand(folders: BoxFolders, spec: RuntimeSpec, image: Prepar
   const env = Object.entries(programEnvironment(spec, image)).flatMap(([name, value]) => ["--setenv", name, value]);
   const entrypoint = spec.entrypoint && image.entrypoint.length > 0;
   return [
-    ...["bwrap", ...namespaces, "--as-pid-1", "--hostname", "box", "--info-fd", String(infoFd)],
+    ...[...limit(spec), "bwrap", ...namespaces, "--as-pid-1", "--die-with-parent", "--hostname", "box", "--info-fd", String(infoFd)],
     ...view(folders),
     ...env,
     ...[HELPER, "hold", "--lifetime-ms", String(spec.lifetimeMs)],
@@ -44,20 +44,29 @@ export function boxCommand(folders: BoxFolders, spec: RuntimeSpec, image: Prepar
   ];
 }
 
-/** Our helper: among the programs of a box that runs, in whose namespaces this is started; or alone over the files of one that has stopped. */
-export function helperCommand(folders: BoxFolders, running: boolean, helperArgv: readonly string[]): readonly string[] {
-  return ["bwrap", ...(running ? [] : ["--unshare-pid", "--unshare-net"]), ...view(folders), HELPER, ...helperArgv];
+/**
+ * Our helper: among the programs of a box that runs, in whose namespaces this is started; or alone over the files of one that has stopped. Descriptor 3 is
+ * the box's pid namespace; with it `--die-with-parent` must not be used, as the parent is a process that ends at once.
+ */
+export function helperCommand(folders: BoxFolders, spec: RuntimeSpec, running: boolean, helperArgv: readonly string[]): readonly string[] {
+  const pidNamespace = running ? ["--pidns", "3"] : ["--unshare-pid", "--unshare-net", "--die-with-parent"];
+  return [...limit(spec), "bwrap", ...pidNamespace, ...view(folders), HELPER, ...helperArgv];
+}
+
+/** A guard against accidents, no limit that is claimed: the kernel counts the processes of each user of a box by itself. */
+function limit({ pidsLimit }: RuntimeSpec): readonly string[] {
+  return ["prlimit", `--nproc=${pidsLimit}`, "--"];
 }
 
 /**
  * What a program of the box sees and may do. Mounts are made anew for each program from the same folders: the box cannot change them, as its root may not
- * mount. `/dev` is read-only but for `/dev/shm`, which is a folder of the box: no file of a box is lost when it stops.
+ * mount. `/dev` is new for each program; `/dev/shm` is a folder of the box, like everything else, and outlives it.
  */
 function view({ box, helper }: BoxFolders): readonly string[] {
   return [
     ...["--bind", `${box}/root`, "/", "--proc", "/proc", "--dev", "/dev", "--bind", `${box}/shm`, "/dev/shm"],
-    ...["--remount-ro", "/dev", "--ro-bind", helper, "/.breakwater", "--chdir", "/"],
-    ...["--clearenv", "--die-with-parent", "--new-session", "--cap-drop", "ALL"],
+    ...["--ro-bind", helper, "/.breakwater", "--chdir", "/"],
+    ...["--clearenv", "--new-session", "--cap-drop", "ALL"],
     ...CAPABILITIES.flatMap((name) => ["--cap-add", `CAP_${name}`]),
   ];
 }
