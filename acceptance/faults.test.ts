@@ -1,10 +1,10 @@
 import { afterAll, describe, expect, test } from "vitest";
-import { type Agent, type RunTrialOptions, shellAgent, type TrialEvent } from "@breakwater/harbor-taskset";
+import { type Agent, shellAgent, type TrialEvent } from "@breakwater/harbor-taskset";
 import { dockerDriver } from "@breakwater/runtime-docker";
 import { dockerHost, image } from "./support/backend.ts";
 import { Stranger, until } from "./support/engine.ts";
 import { SmallEngine } from "./support/small-engine.ts";
-import { type Files, type Finished, outcome, taskFile, type TaskOptions, Workbench } from "./support/trials.ts";
+import { type Files, type Finished, outcome, taskFile, type TaskOptions, when, Workbench } from "./support/trials.ts";
 
 /*
  * What goes wrong in the middle of a trial through nobody's fault: the result says what happened and what may be tried again, it is on disk, nothing
@@ -37,27 +37,6 @@ async function assertSettled(trial: Finished): Promise<void> {
   expect([onDisk.trial, onDisk.error]).toEqual([trial.result.trial, trial.result.error]);
   expect(trial.events.at(-1)?.type).toBe("trial.ended");
   expect(await stranger.objectsOf(trial.result.trial)).toEqual([]);
-}
-
-/** Does something when a step of the trial is on record. `acted` rejects if that fails, or if the step never comes. */
-function when(type: TrialEvent["type"], act: (event: TrialEvent) => Promise<void>): When {
-  let acting: Promise<void> | null = null;
-  return {
-    onEvent: (event) => {
-      if (event.type !== type) return;
-      acting = act(event);
-      acting.catch(() => undefined);
-    },
-    acted: async () => {
-      if (acting === null) throw new Error(`there was no event ${type}`);
-      await acting;
-    },
-  };
-}
-
-interface When {
-  readonly onEvent: NonNullable<RunTrialOptions["onEvent"]>;
-  readonly acted: () => Promise<void>;
 }
 
 function boxOf(event: TrialEvent): string {

@@ -91,3 +91,24 @@ export function taskFile(options: TaskOptions): string {
 export function outcome({ result }: Finished): number | string | null {
   return result.error === null ? result.reward : `${result.error.reason} ${result.error.code}`;
 }
+
+/** Does something when a step of the trial is on record. `acted` rejects if that fails, or if the step never comes. */
+export function when(type: TrialEvent["type"], act: (event: TrialEvent) => Promise<void>): When {
+  let acting: Promise<void> | null = null;
+  return {
+    onEvent: (event) => {
+      if (event.type !== type) return;
+      acting = act(event);
+      acting.catch(() => undefined);
+    },
+    acted: async () => {
+      if (acting === null) throw new Error(`there was no event ${type}`);
+      await acting;
+    },
+  };
+}
+
+export interface When {
+  readonly onEvent: NonNullable<RunTrialOptions["onEvent"]>;
+  readonly acted: () => Promise<void>;
+}
