@@ -6,7 +6,9 @@ import dockerDriver from "../src/index.ts";
 import { DRIVER_MODULE, fixtureImages, image, sabotage } from "./backend.ts";
 import { execMutants } from "./mutants/exec.ts";
 import { filesMutants } from "./mutants/files.ts";
+import { lifecycleMutants } from "./mutants/lifecycle.ts";
 import { breakPromise, type Mutant } from "./mutants/mutant.ts";
+import { isolationMutants, leaksMutants, limitsMutants, refusalMutants } from "./mutants/others.ts";
 import { readBoundedMutants } from "./mutants/read-bounded.ts";
 
 /*
@@ -14,20 +16,37 @@ import { readBoundedMutants } from "./mutants/read-bounded.ts";
  * `npm run test:mutants`
  */
 
-const mutants: readonly Mutant[] = [...execMutants, ...filesMutants, ...readBoundedMutants];
-const AREAS = /^(?:exec|files|read-bounded)\./;
+const mutants: readonly Mutant[] = [
+  ...lifecycleMutants,
+  ...execMutants,
+  ...filesMutants,
+  ...readBoundedMutants,
+  ...isolationMutants,
+  ...limitsMutants,
+  ...leaksMutants,
+  ...refusalMutants,
+];
+/** Cases without a mutant yet: the area network, and two whose fault is in another process. */
+const WITHOUT_MUTANT = /^(?:network\.|leaks\.sweep-foreign$|leaks\.process-ends$)/;
 const options = {
   image,
   images: await fixtureImages(),
   sabotage,
   driverModule: DRIVER_MODULE,
 };
+const capabilities = await dockerDriver().probe();
 const verdicts = new Map<string, string>();
 
 describe("mutants of the Docker driver", () => {
-  it("there is one for every MUST case of the areas exec, files and read-bounded", () => {
-    const cases = conformanceCases.filter((it) => it.level === "MUST" && AREAS.test(it.id)).map((it) => it.id);
-    expect(mutants.map((it) => it.id).toSorted()).toEqual(cases.toSorted());
+  it("there is one for every MUST case that this driver has to pass", () => {
+    const cases = conformanceCases.filter(
+      ({ id, level, needs = [], unless }) =>
+        level === "MUST" &&
+        !WITHOUT_MUTANT.test(id) &&
+        needs.every((need) => need.claimed(capabilities)) &&
+        unless?.claimed(capabilities) !== true,
+    );
+    expect(mutants.map((it) => it.id).toSorted()).toEqual(cases.map((it) => it.id).toSorted());
   });
 
   for (const mutant of mutants) {

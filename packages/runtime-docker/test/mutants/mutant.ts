@@ -39,7 +39,7 @@ export function breakPromise(real: RuntimeDriver, mutant: Mutant): RuntimeDriver
   return withChanges(real, changes);
 }
 
-function withChanges<T extends object>(real: T, changes: Partial<T>): T {
+export function withChanges<T extends object>(real: T, changes: Partial<T>): T {
   return new Proxy(real, {
     get(target, key) {
       if (Object.hasOwn(changes, key)) return Reflect.get(changes, key) as unknown;

@@ -1,0 +1,279 @@
+import { readFile } from "node:fs/promises";
+import {
+  type BoxReport,
+  isRuntimeError,
+  type Runtime,
+  type RuntimeDriver,
+  RuntimeError,
+} from "@breakwater/runtime-api";
+import { type ChangedBox, type Mutant, onExec, onResult, text, withChanges } from "./mutant.ts";
+
+const SUCCEEDED = /but it succeeded/;
+
+/** A mutant whose boxes report something else. */
+function onReport(change: (report: BoxReport, box: Runtime) => Partial<BoxReport>): ChangedBox {
+  return (box) => ({
+    report: async (options) => {
+      const report = await box.report(options);
+      return { ...report, ...change(report, box) };
+    },
+  });
+}
+
+export const isolationMutants: readonly Mutant[] = [
+  {
+    id: "isolation.cannot-end-own-box",
+    does: "lets a kill of everything end the box",
+    says: /the box does not answer any more/,
+    box: onExec(async (run, argv, _options, box) => {
+      const result = await run();
+      if (argv.at(-1) === "kill -9 -1; kill -9 1") await box.stop();
+      return result;
+    }),
+  },
+  {
+    id: "isolation.cannot-write-first-process",
+    does: "lets the memory of the first process be written",
+    says: /can be written/,
+    box: onResult((_result, argv) => (argv.at(-1) === "1" ? { stdout: Buffer.from("written\n") } : undefined)),
+  },
+  {
+    id: "isolation.cannot-starve-first-process",
+    does: "loses a box whose first process has no limits left",
+    says: /the box does not answer any more/,
+    box: onExec(async (run, argv, _options, box) => {
+      const result = await run();
+      if (argv.join(" ").includes("sleep 0.01")) await box.killProcesses();
+      if (!argv.join(" ").includes("echo still here")) return result;
+      return { ...result, exitCode: 137, stdout: new Uint8Array() };
+    }),
+  },
+  {
+    id: "isolation.boxes-apart",
+    does: "runs the programs of two boxes in one",
+    says: /sees another one's processes/,
+    driver: (real: RuntimeDriver) => {
+      let first: Runtime | undefined;
+      return {
+        create: (spec) => {
+          const box = real.create(spec);
+          first ??= box;
+          const inhabited = first;
+          return withChanges(box, { exec: async (argv, options) => inhabited.exec(argv, options) });
+        },
+      };
+    },
+  },
+  {
+    id: "isolation.no-files-of-the-host",
+    does: "shows a box the host's files",
+    says: /absent/,
+    box: onExec(async (run, argv) => {
+      const path = /cat '([^']+\/canary)'/.exec(argv.at(-1) ?? "")?.[1];
+      const result = await run();
+      return path === undefined ? result : { ...result, stdout: await readFile(path) };
+    }),
+  },
+  {
+    id: "isolation.no-control-socket",
+    does: "has a socket in its boxes",
+    says: /control\.sock/,
+    box: onExec(async (run, argv) => {
+      const bind = `use Socket; socket(my $s, AF_UNIX, SOCK_STREAM, 0); bind($s, sockaddr_un("/run/control.sock"))`;
+      if (argv.at(-1)?.startsWith("find / ") === true) await run(["perl", "-e", bind], {});
+      return run();
+    }),
+  },
+];
+
+export const limitsMutants: readonly Mutant[] = [
+  {
+    id: "limits.memory",
+    does: "does not count the ends by memory",
+    says: /the end by memory was not counted/,
+    box: onReport((report) => ({ oomKills: report.oomKills === null ? null : 0 })),
+  },
+  {
+    id: "limits.memory-not-guessed",
+    does: "takes 137 for an end by memory",
+    says: /oomKills is 1/,
+    box: (box) => {
+      let killed = false;
+      return {
+        exec: async (argv, options) => {
+          const result = await box.exec(argv, options);
+          killed ||= result.exitCode === 137 && argv.at(-1) === "kill -9 $$";
+          return result;
+        },
+        report: async (options) => {
+          const report = await box.report(options);
+          return killed ? { ...report, oomKills: 1 } : report;
+        },
+      };
+    },
+  },
+  {
+    id: "limits.memory-swap",
+    does: "gives far more swap than memory",
+    says: /100 MiB were taken/,
+    spec: (spec) => (spec.memoryMb === 64 ? { ...spec, memoryMb: 500 } : spec),
+  },
+  {
+    id: "limits.pids",
+    does: "forgets the limit of processes",
+    says: /processes were made/,
+    spec: (spec) => (spec.pidsLimit === 100 ? { ...spec, pidsLimit: 500 } : spec),
+  },
+  {
+    id: "limits.pids-full",
+    does: "does not say that the deadline ended a program that filled the limit",
+    says: /deep-equal/,
+    box: onResult(({ stdout }) => (text(stdout) === "full\n" ? { timedOut: false } : undefined)),
+  },
+  {
+    id: "limits.cpus",
+    does: "forgets the limit of cores",
+    says: /with a fifth of a core/,
+    spec: ({ cpus: _cpus, ...spec }) => spec,
+  },
+  {
+    id: "limits.report",
+    does: "does not know the memory file systems of a box",
+    says: /is a memory file system and not in the report/,
+    box: onReport(() => ({ memoryMounts: [] })),
+  },
+  {
+    id: "limits.report-stopped",
+    does: "takes its own stop for the doing of the contents",
+    says: /contents/,
+    box: onReport(({ endedBy }) => (endedBy === "stopped" ? { endedBy: "contents" } : {})),
+  },
+];
+
+export const leaksMutants: readonly Mutant[] = [
+  {
+    id: "leaks.sweep-keeps-own",
+    does: "sweeps what a live owner has",
+    says: /was swept/,
+    driver: (real) => ({
+      sweep: async (options) => {
+        const report = await real.sweep(options);
+        return options?.dryRun === true
+          ? report
+          : { ...report, removed: [...report.removed, ...report.kept], kept: [] };
+      },
+    }),
+  },
+  {
+    id: "leaks.sweep-dead-owner",
+    does: "takes every owner for a live one",
+    says: /the dead owner's box is not found/,
+    driver: (real) => ({
+      sweep: async () => {
+        const { kept, removed, failed } = await real.sweep({ dryRun: true });
+        return { kept: [...kept, ...removed, ...failed], removed: [], failed: [] };
+      },
+      [Symbol.asyncDispose]: async () => {
+        await real.sweep();
+        await real[Symbol.asyncDispose]();
+      },
+    }),
+  },
+  {
+    id: "leaks.lifetime-without-owner",
+    does: "does not know why a box ended without its owner",
+    says: /outside/,
+    box: onReport(({ endedBy }) => (endedBy === "lifetime" ? { endedBy: "outside" } : {})),
+  },
+  {
+    id: "leaks.dispose-driver",
+    does: "ends all boxes when one of its drivers is disposed",
+    says: /the box does not answer any more/,
+    driver: (real) => ({
+      create: (spec) => {
+        const box = real.create(spec);
+        inUse.add(box);
+        return box;
+      },
+      [Symbol.asyncDispose]: async () => {
+        await Promise.all([...inUse].map((box) => box.stop()));
+        inUse.clear();
+        await real[Symbol.asyncDispose]();
+      },
+    }),
+  },
+];
+
+/** Boxes of all drivers of the mutant above. */
+const inUse = new Set<Runtime>();
+
+/** A mutant that refuses for less than all reasons that there are, or not at all. */
+export const refusalMutants: readonly Mutant[] = [
+  {
+    id: "refusal.probe-within-claims",
+    does: "finds more than it claims",
+    says: /probe says services full/,
+    driver: (real) => ({ probe: async (options) => ({ ...(await real.probe(options)), services: "full" }) }),
+  },
+  {
+    id: "refusal.capabilities-constant",
+    does: "claims more after it has asked",
+    says: /deep-equal/,
+    driver: (real) => {
+      let probed = false;
+      return {
+        get capabilities() {
+          return probed ? { ...real.capabilities, gpus: 8 } : real.capabilities;
+        },
+        probe: async (options) => {
+          probed = true;
+          return real.probe(options);
+        },
+      };
+    },
+  },
+  {
+    id: "refusal.all-at-once",
+    does: "gives the first reason only",
+    says: /not for REFUSED|not the reasons/,
+    box: (box) => ({
+      start: async (options) =>
+        box.start(options).catch((error: unknown) => {
+          if (!isRuntimeError(error, "ERR_UNSUPPORTED") || error.refusals.length < 2) throw error;
+          const { code, driver, operation, message, refusals } = error;
+          throw new RuntimeError({ code, driver, operation, message, refusals: refusals.slice(0, 1) });
+        }),
+    }),
+  },
+  {
+    id: "refusal.gpus",
+    does: "ignores GPUs",
+    says: SUCCEEDED,
+    spec: (spec) => (spec.operatingSystem === "windows" ? spec : { ...spec, gpus: 0 }),
+  },
+  {
+    id: "refusal.more-than-the-host",
+    does: "gives as many cores as there are when more are asked for",
+    says: SUCCEEDED,
+    spec: ({ cpus: _cpus, ...spec }) => spec,
+  },
+  {
+    id: "refusal.network-allowlist",
+    does: "opens everything where it cannot enforce an allowlist",
+    says: SUCCEEDED,
+    spec: (spec) => (spec.network?.initial.mode === "allowlist" ? { ...spec, network: undefined } : spec),
+  },
+  {
+    id: "refusal.services",
+    does: "ignores services",
+    says: SUCCEEDED,
+    spec: ({ services: _services, ...spec }) => spec,
+  },
+  {
+    id: "refusal.operating-system",
+    does: "takes every box for a Linux one",
+    says: SUCCEEDED,
+    spec: (spec) =>
+      spec.operatingSystem === "windows" && spec.gpus === undefined ? { ...spec, operatingSystem: "linux" } : spec,
+  },
+];
