@@ -9,7 +9,7 @@ import { enter, type Trial } from "./trial.ts";
 /** For pulling nothing: the images are at hand. A backend may have to wait for room. */
 const START_TIMEOUT_MS = 20 * 60 * 1000;
 const STAGE_TIMEOUT_MS = 20 * 60 * 1000;
-const TEARDOWN_TIMEOUT_MS = 5 * 60 * 1000;
+const TEARDOWN_TIMEOUT_MS = 90_000;
 
 export type BoxKind = "agent" | "verifier";
 

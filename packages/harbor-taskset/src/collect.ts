@@ -8,7 +8,7 @@ import type { ArtifactOutcome, CollectedFrom, CollectHookOutcome } from "./resul
 import { messageOf } from "./trial-error.ts";
 import { enter, type Trial } from "./trial.ts";
 
-const STOP_TIMEOUT_MS = 5 * 60 * 1000;
+const STOP_TIMEOUT_MS = 90_000;
 const KILL_TIMEOUT_MS = 2 * 60 * 1000;
 const ARTIFACT_TIMEOUT_MS = 60 * 60 * 1000;
 const HOOK_OUTPUT_BYTES = 2000;

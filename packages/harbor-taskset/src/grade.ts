@@ -89,7 +89,8 @@ export async function grade(trial: Trial, box: Runtime, image: PreparedImage, op
   if (run.error !== null && isInfrastructure(run.error) && boxEndedBy === null) throw run.error;
 
   const readFrom = await quietenGradingBox(trial, box, boxEndedBy, options, timedOut);
-  const found = timedOut ? null : await readReward(trial, box, run, readFrom, deadline);
+  const ranToItsEnd = !timedOut && (run.error === null || boxEndedBy !== null);
+  const found = ranToItsEnd ? await readReward(trial, box, run, readFrom, deadline) : null;
   record.verifier = { ...record.verifier, rewardFrom: found?.from ?? null, readFrom };
   await keepVerifierLogs(trial, box);
 
