@@ -667,10 +667,10 @@ export const execCases: readonly ConformanceCase[] = [
       const box = await ownBox();
       const [daemon, victim] = [uniqueSeconds(), uniqueSeconds()];
       await shell(box, `(setsid sleep ${daemon} </dev/null >/dev/null 2>&1 &)`);
-      const parallel = box.exec(["sh", "-c", "sleep 6; echo ok"], { timeoutMs: 30_000 });
+      const parallel = box.exec(["sh", "-c", "sleep 9; echo ok"], { timeoutMs: 30_000 });
       parallel.catch(() => undefined);
-      const timed = box.exec(["sh", "-c", `sleep ${victim} & wait`], { timeoutMs: 3000 });
-      await until("the victim running", async () => (await sleeping(box, victim)) === 1, 2500);
+      const timed = box.exec(["sh", "-c", `sleep ${victim} & wait`], { timeoutMs: 6000 });
+      await until("the victim running", async () => (await sleeping(box, victim)) === 1, 5500);
       assert.equal((await timed).timedOut, true);
       assert.equal(await countProcesses(box, victim), 0);
       assert.equal(await sleeping(box, daemon), 1, "a program of an earlier exec was killed too");
