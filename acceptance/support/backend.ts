@@ -1,5 +1,5 @@
 /** What `npm run backends -- docker env` prints. */
-const { DOCKER_HOST = "", BREAKWATER_IMAGE = "", BREAKWATER_OTHER_IMAGE = "" } = process.env;
+const { DOCKER_HOST = "", BREAKWATER_IMAGE = "" } = process.env;
 if (DOCKER_HOST === "" || BREAKWATER_IMAGE === "") {
   throw new Error("DOCKER_HOST and BREAKWATER_IMAGE are not set; run `npm run conformance -- docker`");
 }
@@ -7,5 +7,3 @@ if (DOCKER_HOST === "" || BREAKWATER_IMAGE === "") {
 export const dockerHost: string = DOCKER_HOST;
 /** Debian 12 with Python 3.11 and pytest. */
 export const image: string = BREAKWATER_IMAGE;
-/** Debian 13 with Python 3.13 and pytest. */
-export const otherImage: string = BREAKWATER_OTHER_IMAGE;
