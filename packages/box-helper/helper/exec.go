@@ -22,6 +22,8 @@ const (
 	maxFrameBytes   = 1 << 20
 	// How many frames of input wait for a program that does not read.
 	waitingFrames = 16
+	// How long we stay after the trailers for the input to end.
+	maxStay = 2 * time.Second
 )
 
 type request struct {
@@ -32,7 +34,8 @@ type request struct {
 	User      *string  `json:"user"`
 	Stdin     bool     `json:"stdin"`
 	TimeoutMs int64    `json:"timeoutMs"`
-	// Whether the trailer is to say outputHeld, for backends whose streams end with the program.
+	// For backends that end the connection with us, input that is under way included: the trailer is to say outputHeld, and we stay
+	// until the input has ended.
 	AskHeld bool `json:"askHeld"`
 }
 
@@ -117,6 +120,7 @@ func execVerb(args []string) {
 	if ask.AskHeld {
 		held := outputHeld(descendantsOf(os.Getpid())())
 		end.OutputHeld = &held
+		session.stays = reason != "owner-lost"
 	}
 	session.finish(end, code)
 }
@@ -125,6 +129,7 @@ type session struct {
 	nonce string
 	kill  chan string
 	ended chan syscall.WaitStatus
+	stays bool
 }
 
 // finish writes the trailers, each in one piece, and ends.
@@ -138,7 +143,25 @@ func (s *session) finish(end trailer, code int) {
 	body, _ := json.Marshal(end)
 	writeAll(1, trailerBytes(s.nonce, nil))
 	writeAll(2, trailerBytes(s.nonce, body))
+	if s.stays {
+		s.awaitEndOfInput()
+	}
 	os.Exit(code)
+}
+
+// awaitEndOfInput lets whoever has read the trailers close the connection first. What still comes in is thrown away.
+func (s *session) awaitEndOfInput() {
+	late := time.After(maxStay)
+	for {
+		select {
+		case reason := <-s.kill:
+			if reason == "owner-lost" {
+				return
+			}
+		case <-late:
+			return
+		}
+	}
 }
 
 // writeAll waits for a full pipe, also when the program has left it non-blocking: the flag belongs to the pipe's end, which we share.

@@ -48,6 +48,8 @@ func main() {
 		manifestVerb(rest)
 	case "mounts":
 		mountsVerb()
+	case "usage":
+		usageVerb()
 	case "probe":
 		probeVerb(rest)
 	default:

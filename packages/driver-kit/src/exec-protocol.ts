@@ -14,7 +14,7 @@ export interface HelperRequest {
   readonly stdin: boolean;
   /** The helper's own deadline for the program; 0 = none. */
   readonly timeoutMs: number;
-  /** Whether the trailer is to say `outputHeld`. */
+  /** Whether the trailer is to say `outputHeld`, and the helper to stay until its input has ended (2 s at most). */
   readonly askHeld: boolean;
 }
 

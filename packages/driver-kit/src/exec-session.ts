@@ -65,8 +65,8 @@ export interface ExecCall {
   /** Asked once when the streams ended without a trailer: does the box run, and what does the backend know about the exec. */
   readonly afterAbnormalEnd: (execId: string) => Promise<AbnormalEnd>;
   /**
-   * The backend ends the streams when the program ends, whoever still holds them: the helper is asked whether something does.
-   * Default is `false`: the end of the streams tells.
+   * The backend ends the connection when the helper ends, whoever still holds the streams and whatever input is under way: the helper is
+   * asked whether something holds them, and ends after us. Default is `false`: the end of the streams tells.
    */
   readonly streamsEndWithProgram?: boolean;
 }
@@ -162,7 +162,9 @@ class ExecSession {
       if (this.#interruption !== undefined) await this.#endProgram(transport);
       else await Promise.race([this.#restOfOutput(), this.#interrupted.promise]);
       // `reading` never rejects: how it ended is in our fields.
-      if (this.#trailer !== null) await settlesWithin(reading, STREAM_GRACE_MS);
+      if (this.#trailer !== null && this.#trailer.outputHeld === undefined) {
+        await settlesWithin(reading, STREAM_GRACE_MS);
+      }
       await this.#stopReading();
       return await this.#verdict(performance.now() - startedAt);
     } finally {
@@ -371,7 +373,7 @@ class ExecSession {
       );
     }
     const exitCode = trailer.exit ?? 128 + (trailer.signal ?? 0);
-    const streamsClosed = this.#streamsEnded && trailer.outputHeld !== true;
+    const streamsClosed = trailer.outputHeld === undefined ? this.#streamsEnded : !trailer.outputHeld;
     return this.#result(exitCode, trailer.killed === "timeout", streamsClosed, durationMs);
   }
 
