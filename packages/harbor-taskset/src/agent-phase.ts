@@ -1,4 +1,4 @@
-import type { PreparedImage, Runtime } from "@breakwater/runtime-api";
+import { isRuntimeError, type PreparedImage, type Runtime } from "@breakwater/runtime-api";
 
 import type { Agent } from "./agents.ts";
 import { endOfBox, isInfrastructure } from "./box-end.ts";
@@ -42,11 +42,19 @@ export async function runAgentPhase(trial: Trial, box: Runtime, image: PreparedI
   if (endedBy !== null) return;
   if (end.status === "threw" && isInfrastructure(end.error)) throw end.error;
 
-  if (plan.agent.network !== null) {
-    const baseline = box.spec.network.initial;
-    await box.setNetwork(baseline, { signal, timeoutMs: NETWORK_TIMEOUT_MS });
-    events.emit("network.changed", { box: box.id, details: { policy: baseline } });
+  if (plan.agent.network !== null) await restoreBaseline(trial, box);
+}
+
+/** Hooks run under the box's own policy again. */
+async function restoreBaseline(trial: Trial, box: Runtime): Promise<void> {
+  const baseline = box.spec.network.initial;
+  try {
+    await box.setNetwork(baseline, { signal: trial.signal, timeoutMs: NETWORK_TIMEOUT_MS });
+  } catch (error) {
+    if (!isRuntimeError(error, "ERR_BOX_LOST") || (await endOfBox(trial, box, "agent")) === null) throw error;
+    return;
   }
+  trial.events.emit("network.changed", { box: box.id, details: { policy: baseline } });
 }
 
 async function work(trial: Trial, box: Runtime, image: PreparedImage, agent: Agent): Promise<PhaseEnd<void>> {

@@ -81,8 +81,14 @@ export async function quietenAgentBox(trial: Trial, box: Runtime): Promise<Colle
   const { events, signal, capabilities } = trial;
   enter(trial, "collect");
   if (capabilities.stop !== "destroys") {
-    const proof = await box.stopConfirmed({ signal, timeoutMs: STOP_TIMEOUT_MS });
-    events.emit("agent-box.stopped", { box: box.id, proof });
+    try {
+      const proof = await box.stopConfirmed({ signal, timeoutMs: STOP_TIMEOUT_MS });
+      events.emit("agent-box.stopped", { box: box.id, proof });
+    } catch (error) {
+      if (!isRuntimeError(error, "ERR_BOX_LOST")) throw error;
+      // It had ended before; how, is what counts.
+      if ((await endOfBox(trial, box, "agent")) === null) throw error;
+    }
     await endOfBox(trial, box, "agent");
     return capabilities.stop;
   }

@@ -169,7 +169,7 @@ async function makeRewardDirectory(trial: Trial, box: Runtime, owner: Owner, lim
   await box.upload([REWARD_FOLDER], "/logs", { ...limits, owner });
   const { memoryMounts } = await box.report(limits);
   const memory = memoryMounts.find((mount) => isInside(REWARD_DIRECTORY, mount));
-  if (memory !== undefined && trial.capabilities.stop === "halted") {
+  if (memory !== undefined && trial.capabilities.stop !== "destroys") {
     throw new TrialFailure(
       "refused",
       "ERR_ARTIFACT_ROOT",

@@ -1,9 +1,10 @@
-import type { Runtime, RuntimeCapabilities, RuntimeDriver } from "@breakwater/runtime-api";
+import { isRuntimeError, type Runtime, type RuntimeCapabilities, type RuntimeDriver } from "@breakwater/runtime-api";
 
 import { runAgentPhase } from "./agent-phase.ts";
 import type { Agent } from "./agents.ts";
 import { resolveArtifacts } from "./artifacts-declaration.ts";
 import { Boxes, prepareImages, type PreparedImages } from "./boxes.ts";
+import { endOfBox, isInfrastructure } from "./box-end.ts";
 import { isInside, resolveAllInBox } from "./box-paths.ts";
 import {
   collectArtifacts,
@@ -247,20 +248,39 @@ async function gradeShared(
   mayStop: boolean,
 ): Promise<void> {
   enter(trial, "run");
-  if (trial.record.agentBoxEndedBy !== null) {
-    throw new TrialFailure(
-      "crashed",
-      "ERR_BOX_ENDED",
-      `the agent's box was ended by its contents (${trial.record.agentBoxEndedBy}) before it could be graded in`,
-    );
-  }
+  if (trial.record.agentBoxEndedBy !== null) throw endedBeforeGrading(trial);
   using deadline = new VerifierDeadline(trial);
   try {
-    await prepareSharedGround(trial, box, image, { signal: deadline.signal });
+    await prepareSharedGround(trial, box, image, { signal: deadline.signal }).catch(async (error: unknown) => {
+      throw await whySharedGroundFailed(trial, box, error);
+    });
     await grade(trial, box, image, { verify, deadline, mayStop, of: "agent" });
   } catch (error) {
     throw deadline.translate(error);
   }
+}
+
+/** What the agent has made of its box may be what keeps the tests out of it: that is no reason to try again. */
+async function whySharedGroundFailed(trial: Trial, box: Runtime, error: unknown): Promise<unknown> {
+  if (!isRuntimeError(error) || isRuntimeError(error, "ERR_ABORTED", "ERR_TIMEOUT")) return error;
+  if (isRuntimeError(error, "ERR_BOX_LOST") && (await endOfBox(trial, box, "agent")) !== null) {
+    return endedBeforeGrading(trial);
+  }
+  if (isInfrastructure(error)) return error;
+  return new TrialFailure(
+    "crashed",
+    "ERR_VERIFIER_START",
+    `the tests could not be put into the agent's box as it was left: ${messageOf(error)}`,
+    error,
+  );
+}
+
+function endedBeforeGrading({ record }: Trial): TrialFailure {
+  return new TrialFailure(
+    "crashed",
+    "ERR_BOX_ENDED",
+    `the agent's box was ended by its contents (${record.agentBoxEndedBy}) before it could be graded in`,
+  );
 }
 
 /** Relative sources are below the agent's working directory, which only the image may know. */
@@ -277,7 +297,7 @@ function placeArtifacts(plan: TrialPlan, images: PreparedImages): readonly Artif
 /** What is on a memory file system is lost when the box stops: better refused than collected empty. */
 async function refuseArtifactsInMemory(trial: Trial, box: Runtime, artifacts: readonly ArtifactPlan[]): Promise<void> {
   const { capabilities, signal } = trial;
-  if (capabilities.stop !== "halted") return;
+  if (capabilities.stop === "destroys") return;
   const { memoryMounts } = await box.report({ signal });
   if (memoryMounts.length === 0) return;
   const sources = artifacts.map(({ source }) => source);
