@@ -52,8 +52,17 @@ import {
   killProcesses,
   memoryMounts,
   removePaths,
+  usage,
 } from "./in-box.ts";
-import { classifyEnd, type EngineEvent, type KnownEnd, type StatsAnswer, type Usage, usageOf } from "./report.ts";
+import {
+  classifyEnd,
+  type EngineEvent,
+  type KnownEnd,
+  type StatsAnswer,
+  UNKNOWN_USAGE,
+  type Usage,
+  usageOf,
+} from "./report.ts";
 import { type ContainerInspection, inspectContainer, removeUntilGone } from "./teardown.ts";
 import {
   BOX_LABEL,
@@ -77,7 +86,8 @@ const FREEZE_TIMEOUT_MS = 60_000;
 const STOP_TIMEOUT_MS = 60_000;
 const TEARDOWN_TIMEOUT_MS = 60_000;
 const REPORT_TIMEOUT_MS = 30_000;
-const USAGE_TIMEOUT_MS = 1000;
+const USAGE_TIMEOUT_MS = 5000;
+const COUNTERS_TIMEOUT_MS = 3000;
 const MAX_LOG_BYTES = 64 * 1024;
 const MAX_EVENTS_BYTES = 1024 * 1024;
 const SHORT_PAUSE_MS = 50;
@@ -841,8 +851,7 @@ export class DockerBox implements Runtime {
     if (before === null) throw await this.#lost("stopConfirmed", clock, container, before);
     if (before.State.Running) {
       // What the box has used can only be asked while it runs.
-      const usage = await this.#usageIfQuick(container);
-      const oomKills = await this.#oomKills(clock, container).catch(() => null);
+      const used = await this.#usageIfQuick(container);
       clock.throwIfOver();
       try {
         await this.#engine.done(clock, {
@@ -850,7 +859,7 @@ export class DockerBox implements Runtime {
           path: `/containers/${container}/kill`,
           query: { signal: "SIGKILL" },
         });
-        this.#end ??= { endedBy: "stopped", exitCode: null, oomKills, ...(usage ?? NO_USAGE) };
+        this.#end ??= { endedBy: "stopped", exitCode: null, ...used };
       } catch (error) {
         // 409: it has ended by itself meanwhile.
         if (!isStatus(error, 409)) throw error;
@@ -941,8 +950,7 @@ export class DockerBox implements Runtime {
         if (this.#end === null && this.#state !== "gone") {
           const inspection = await inspectContainer(this.#engine, clock, container);
           if (inspection?.State.Running === true) {
-            const [usage, oomKills] = [await this.#usage(clock, container), await this.#oomKills(clock, container)];
-            return { endedBy: null, oomKills, exitCode: null, ...usage, memoryMounts };
+            return { endedBy: null, exitCode: null, ...(await this.#usage(clock, container)), memoryMounts };
           }
           await this.#noteEnd(clock, container, inspection);
         }
@@ -969,22 +977,36 @@ export class DockerBox implements Runtime {
     }
   }
 
-  /** What a box has used is not worth waiting for when it is to be stopped. */
-  async #usageIfQuick(container: string): Promise<Usage | null> {
+  /** What a box has used is not worth waiting for long when it is to be stopped. */
+  async #usageIfQuick(container: string): Promise<Usage> {
     const doing = this.#doing("stopConfirmed", "asking what the box has used");
-    return operate(undefined, doing, (clock) => this.#usage(clock, container), USAGE_TIMEOUT_MS).catch(() => null);
+    const asked = operate(undefined, doing, (clock) => this.#usage(clock, container), USAGE_TIMEOUT_MS);
+    return asked.catch(() => UNKNOWN_USAGE);
   }
 
+  /** The counters of the box's control group; where nothing can be started in the box, what the engine knows. */
   async #usage(clock: Deadline, container: string): Promise<Usage> {
+    if (this.#state === "running") {
+      try {
+        const used = await usage(this.#inBox(container, "report"), {
+          signal: clock.signal,
+          timeoutMs: COUNTERS_TIMEOUT_MS,
+        });
+        if (used.oomKills !== null) return used;
+      } catch (error) {
+        clock.throwIfOver();
+        if (!isRuntimeError(error)) throw error;
+      }
+    }
     const stats = await this.#engine.json<StatsAnswer>(clock, {
       method: "GET",
       path: `/containers/${container}/stats`,
       query: { stream: false, "one-shot": true },
     });
-    return usageOf(stats);
+    return { ...usageOf(stats), oomKills: await this.#oomEvents(clock, container) };
   }
 
-  async #oomKills(clock: Deadline, container: string): Promise<number | null> {
+  async #oomEvents(clock: Deadline, container: string): Promise<number | null> {
     if (this.#kind === "podman") return null; // it has no such event
     const events = await this.#events(clock, container);
     return events.filter(({ Action }) => Action === "oom").length;
@@ -1089,8 +1111,7 @@ export class DockerBox implements Runtime {
   }
 }
 
-const NO_USAGE = { memoryPeakBytes: null, cpuMs: null } as const;
-const UNKNOWN_END: KnownEnd = { endedBy: "unknown", exitCode: null, oomKills: null, ...NO_USAGE };
+const UNKNOWN_END: KnownEnd = { endedBy: "unknown", exitCode: null, ...UNKNOWN_USAGE };
 
 function checkPath(operation: string, path: string): void {
   if (!isAbsolutePath(path)) {

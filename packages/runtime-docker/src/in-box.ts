@@ -9,6 +9,7 @@ import {
 } from "@breakwater/runtime-api";
 import { codeOfErrno, type PathArchive } from "@breakwater/driver-kit";
 import { DRIVER } from "./errors.ts";
+import type { Usage } from "./report.ts";
 
 /** Runs our helper in a box as root, with these arguments after its own path. */
 export type RunHelper = (argv: readonly string[], options?: ExecOptions) => Promise<ExecResult>;
@@ -64,6 +65,16 @@ export async function interfaces(context: HelperContext, options?: ExecOptions):
     options,
   );
   return entries.filter(({ type }) => type === "link").map(({ path }) => path);
+}
+
+/** What the box has used until now, by the counters of its control group; `null` where they cannot be seen. */
+export async function usage(context: HelperContext, options?: ExecOptions): Promise<Usage> {
+  const [answer] = await ask<Usage>(context, ["usage"], options);
+  return {
+    oomKills: answer?.oomKills ?? null,
+    memoryPeakBytes: answer?.memoryPeakBytes ?? null,
+    cpuMs: answer?.cpuMs ?? null,
+  };
 }
 
 const MEMORY_FILE_SYSTEMS: ReadonlySet<string> = new Set(["tmpfs", "ramfs", "devtmpfs", "shm"]);

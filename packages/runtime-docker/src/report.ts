@@ -52,11 +52,14 @@ export interface StatsAnswer {
   readonly memory_stats?: { readonly max_usage?: number };
 }
 
-export type Usage = Pick<BoxReport, "memoryPeakBytes" | "cpuMs">;
+export type Usage = Pick<BoxReport, "oomKills" | "memoryPeakBytes" | "cpuMs">;
+
+export const UNKNOWN_USAGE: Usage = { oomKills: null, memoryPeakBytes: null, cpuMs: null };
 
 export function usageOf(stats: StatsAnswer): Usage {
   const nanoseconds = stats.cpu_stats?.cpu_usage?.total_usage;
   return {
+    oomKills: null,
     memoryPeakBytes: stats.memory_stats?.max_usage ?? null,
     cpuMs: nanoseconds === undefined ? null : Math.round(nanoseconds / 1e6),
   };
