@@ -125,6 +125,20 @@ describe("the result", () => {
     clearInterval(writer);
   });
 
+  it("does not wait for the streams where the backend ends them: the helper says what still holds them", async () => {
+    for (const outputHeld of [true, false]) {
+      const { helper, result } = session(
+        on((box) => box.conclude({ exit: 5, outputHeld })),
+        {},
+        { streamsEndWithProgram: true },
+      );
+      const startedAt = performance.now();
+      expect(await result).toMatchObject({ exitCode: 5, streamsClosed: !outputHeld });
+      expect(performance.now() - startedAt).toBeLessThan(1000);
+      expect(helper.request.askHeld).toBe(true);
+    }
+  });
+
   it("cannot be forged by a program that prints what a trailer looks like", async () => {
     const { result } = session(
       on((box) => {
