@@ -24,6 +24,8 @@ log_driver = "k8s-file"
 runtime = "runc"
 cgroup_manager = "cgroupfs"
 events_logger = "file"
+# For how long a watcher of each program that has ended stays, as somebody may ask for its exit code. By default 300 s, which makes thousands.
+exit_command_delay = 10
 [network]
 network_backend = "cni"
 cni_plugin_dirs = ["/usr/lib/cni"]
