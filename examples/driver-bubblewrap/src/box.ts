@@ -77,7 +77,6 @@ export interface Host {
 type Namespaces = Readonly<Record<"pid" | "user" | "net" | "ipc" | "uts" | "mnt", FileHandle>>;
 
 interface Made {
-  readonly host: Host;
   readonly image: PreparedImage;
   readonly folders: BoxFolders;
   /** Our `bwrap`. It ends when the first process of the box has ended, and with that process the kernel ends all others of its pid namespace. */
@@ -123,7 +122,10 @@ export class BubblewrapBox implements Runtime {
       if (work !== undefined) await settlesWithin(work, TIMEOUT_MS);
       this.#state = "unfit";
       await this.teardownConfirmed().catch((cause: unknown) => {
-        throw this.#error("start", "ERR_BOX_START", `start failed, and ${this.id} could not be removed; sweep later`, { cause, leftovers: [this.id] });
+        throw this.#error("start", "ERR_BOX_START", `start failed, and ${this.id} could not be removed; sweep later`, {
+          cause,
+          leftovers: [this.id],
+        });
       });
       throw error;
     }
@@ -147,7 +149,7 @@ export class BubblewrapBox implements Runtime {
     this.#startedAtMs = Date.now();
     const command = makeRoot(paths, host.overlay, boxCommand(paths, this.spec, image, 4));
     const monitor = await spawnAsRoot(host.ids, command, ["ignore", "ignore", "pipe", "pipe"]);
-    const made: Made = { host, image, folders: paths, monitor };
+    const made: Made = { image, folders: paths, monitor };
     this.#made = made;
     monitor.once("exit", (code) => this.#noteEnd(code));
     let said = "";
@@ -159,27 +161,33 @@ export class BubblewrapBox implements Runtime {
       await this.#ask("start", ["mounts"], { signal: clock.signal });
     } catch (cause) {
       clock.throwIfOver();
-      throw this.#error("start", "ERR_BOX_START", `the box did not start: ${said.trim() || (cause as Error).message}`, { cause });
+      throw this.#error("start", "ERR_BOX_START", `the box did not start: ${said.trim() || (cause as Error).message}`, {
+        cause,
+      });
     }
     // A box does not keep its owner's process alive.
     monitor.unref();
-    for (const stream of [monitor.stderr, monitor.stdio[4]]) (stream as unknown as { unref?: () => void } | null)?.unref?.();
+    for (const stream of [monitor.stderr, monitor.stdio[4]])
+      (stream as unknown as { unref?: () => void } | null)?.unref?.();
   }
 
   #noteEnd(code: number | null): void {
     // From inside, the kernel lets no signal end a first process that has no handler for it: 137 is somebody's outside.
-    const endedBy = this.#stopping ? "stopped" : code === LIFETIME_EXIT_CODE ? "lifetime" : code === null || code > 128 ? "outside" : "contents";
+    const endedBy = this.#stopping
+      ? "stopped"
+      : code === LIFETIME_EXIT_CODE
+        ? "lifetime"
+        : code === null || code > 128
+          ? "outside"
+          : "contents";
     this.#end ??= { endedBy, exitCode: code ?? 137 };
   }
 
   // Programs.
 
   async exec(argv: readonly string[], options: ExecOptions = {}): Promise<ExecResult> {
-    const { image, host } = this.#running("exec");
+    const { image } = this.#running("exec");
     const user = options.user ?? this.spec.user ?? image.user;
-    if (!host.ids.many && options.user !== undefined && options.user !== (image.user ?? "root")) {
-      throw this.#error("exec", "ERR_UNSUPPORTED", `programs can be run only as the image's user here, not as ${options.user}; install uidmap`);
-    }
     const cwd = options.cwd ?? this.spec.workdir ?? image.workdir ?? "/";
     return this.#run(options, { argv, env: programEnvironment(this.spec, image, options.env), cwd, user });
   }
@@ -212,26 +220,37 @@ export class BubblewrapBox implements Runtime {
   async #afterAbnormalEnd(program: BoxProcess | undefined): Promise<AbnormalEnd> {
     const code = program === undefined ? null : await exitCodeOf(program.child, NOTICE_MS);
     const end = performance.now() + NOTICE_MS;
-    while (this.#end === null && code !== 0 && performance.now() < end) await new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
+    while (this.#end === null && code !== 0 && performance.now() < end)
+      await new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
     return this.#end === null ? { kind: "running", exitCode: code } : { kind: "lost" };
   }
 
   /** Our helper among the programs of the box, or over its files once it has stopped. */
   async #spawnHelper(argv: readonly string[]): Promise<BoxProcess> {
-    const { folders, host, namespaces } = this.#made as Made;
+    const { folders, namespaces } = this.#made as Made;
     if (namespaces === undefined) throw this.#wrongState("exec");
     const running = this.#end === null;
     const enter = (running ? (["user", "mnt", "net", "ipc", "uts"] as const) : (["user", "mnt"] as const)).map(
       (name) => `--${name === "mnt" ? "mount" : name}=/proc/${process.pid}/fd/${namespaces[name].fd}`,
     );
-    const credentials = host.ids.many ? ["--setuid=0", "--setgid=0"] : ["--preserve-credentials"];
-    const command = ["nsenter", ...enter, ...credentials, "--", ...helperCommand(folders, this.spec, running, argv)];
+    const command = [
+      "nsenter",
+      ...enter,
+      "--setuid=0",
+      "--setgid=0",
+      "--",
+      ...helperCommand(folders, this.spec, running, argv),
+    ];
     return spawnWithPipes(command, `${folders.box}.${randomBytes(6).toString("hex")}`, namespaces.pid.fd);
   }
 
   // Files.
 
-  async upload(files: readonly UploadEntry[] | AsyncIterable<Uint8Array>, directory: string, options?: UploadOptions): Promise<void> {
+  async upload(
+    files: readonly UploadEntry[] | AsyncIterable<Uint8Array>,
+    directory: string,
+    options?: UploadOptions,
+  ): Promise<void> {
     const [path = "/"] = canonical("upload", [directory]);
     this.#running("upload");
     await uploadThroughHelper({
@@ -243,7 +262,11 @@ export class BubblewrapBox implements Runtime {
     });
   }
 
-  async *download(paths: readonly string[], limits: DownloadLimits, options?: OperationOptions): AsyncGenerator<Uint8Array, void, undefined> {
+  async *download(
+    paths: readonly string[],
+    limits: DownloadLimits,
+    options?: OperationOptions,
+  ): AsyncGenerator<Uint8Array, void, undefined> {
     const all = canonical("download", paths);
     this.#readable("download");
     const context = { driver: DRIVER, boxId: this.id, operation: "download" } as const;
@@ -257,13 +280,18 @@ export class BubblewrapBox implements Runtime {
     }
   }
 
-  async readBounded(path: string, limits: { readonly maxBytes: number }, options?: OperationOptions): Promise<Uint8Array | null> {
+  async readBounded(
+    path: string,
+    limits: { readonly maxBytes: number },
+    options?: OperationOptions,
+  ): Promise<Uint8Array | null> {
     const all = canonical("readBounded", [path]);
     this.#readable("readBounded");
     const context = { driver: DRIVER, boxId: this.id, operation: "readBounded" } as const;
     return this.#within("readBounded", options, TIMEOUT_MS, async (clock) => {
       try {
-        for await (const archive of this.#archives("readBounded", all, [], clock)) return await readSingleFile(archive, limits, context);
+        for await (const archive of this.#archives("readBounded", all, [], clock))
+          return await readSingleFile(archive, limits, context);
       } catch (error) {
         if (!isRuntimeError(error, "ERR_PATH_NOT_FOUND")) throw error;
       }
@@ -271,7 +299,12 @@ export class BubblewrapBox implements Runtime {
     });
   }
 
-  async *#archives(operation: string, paths: readonly string[], argv: readonly string[], clock: Deadline): AsyncGenerator<PathArchive, void, undefined> {
+  async *#archives(
+    operation: string,
+    paths: readonly string[],
+    argv: readonly string[],
+    clock: Deadline,
+  ): AsyncGenerator<PathArchive, void, undefined> {
     for (const path of paths) {
       const reader = await this.#spawnHelper(["tar-out", ...argv, path]);
       const onAbort = (): void => reader.close();
@@ -286,7 +319,12 @@ export class BubblewrapBox implements Runtime {
     }
   }
 
-  async *#archive(operation: string, path: string, { streams, child }: BoxProcess, clock: Deadline): AsyncGenerator<Uint8Array, void, undefined> {
+  async *#archive(
+    operation: string,
+    path: string,
+    { streams, child }: BoxProcess,
+    clock: Deadline,
+  ): AsyncGenerator<Uint8Array, void, undefined> {
     let said = "";
     streams.stderr.setEncoding("utf8").on("data", (text: string) => (said = (said + text).slice(0, 65_536)));
     yield* streams.stdout as AsyncIterable<Uint8Array>;
@@ -304,7 +342,14 @@ export class BubblewrapBox implements Runtime {
     const all = canonical("inspectPath", [path]);
     const [answer] = await this.#ask("inspectPath", ["stat", ...all], options);
     const components = answer?.["components"] as readonly (PathComponent & { readonly type: PathComponent["kind"] })[];
-    return components.map(({ path: at, type, mode, uid, gid, linkTarget }) => ({ path: at, kind: type, mode, uid, gid, linkTarget }));
+    return components.map(({ path: at, type, mode, uid, gid, linkTarget }) => ({
+      path: at,
+      kind: type,
+      mode,
+      uid,
+      gid,
+      linkTarget,
+    }));
   }
 
   async removePaths(paths: readonly string[], options?: OperationOptions): Promise<void> {
@@ -343,14 +388,16 @@ export class BubblewrapBox implements Runtime {
       const about = code === "ERR_PATH_NOT_FOUND" ? (asked ?? path) : path;
       throw this.#error(operation, code, `${path}: ${message} (${errno})`, { errno, path: about });
     }
-    if (exitCode !== 0) throw this.#error(operation, "ERR_BACKEND", `our helper ended with ${exitCode}: ${said.slice(0, 500)}`);
+    if (exitCode !== 0)
+      throw this.#error(operation, "ERR_BACKEND", `our helper ended with ${exitCode}: ${said.slice(0, 500)}`);
   }
 
   // What this driver does not have.
 
   async setNetwork(policy: NetworkPolicy): Promise<void> {
     const wanted = parseNetworkPolicy(policy);
-    if (!sameNetworkPolicy(wanted, this.spec.network.initial)) throw new TypeError("setNetwork: the spec did not announce this policy");
+    if (!sameNetworkPolicy(wanted, this.spec.network.initial))
+      throw new TypeError("setNetwork: the spec did not announce this policy");
     this.#running("setNetwork");
   }
 
@@ -387,7 +434,10 @@ export class BubblewrapBox implements Runtime {
       };
     }).catch((cause: unknown) => {
       if (isRuntimeError(cause, "ERR_ABORTED") || cause instanceof TypeError) throw cause;
-      throw this.#error("stopConfirmed", "ERR_STOP_UNCONFIRMED", "the box was not seen to end; tear it down", { cause, leftovers: [String(pid)] });
+      throw this.#error("stopConfirmed", "ERR_STOP_UNCONFIRMED", "the box was not seen to end; tear it down", {
+        cause,
+        leftovers: [String(pid)],
+      });
     });
   }
 
@@ -423,10 +473,18 @@ export class BubblewrapBox implements Runtime {
       if (await exists(path)) throw new Error(`${path} is still there`);
       this.#state = "gone";
       const end = this.#end === null ? "was never started" : `ended with ${this.#end.exitCode}`;
-      return { id: this.id, question: `the first process (${this.#made?.pid}) and ${path}`, answer: `${end}; ENOENT`, at: new Date().toISOString() };
+      return {
+        id: this.id,
+        question: `the first process (${this.#made?.pid}) and ${path}`,
+        answer: `${end}; ENOENT`,
+        at: new Date().toISOString(),
+      };
     }).catch((cause: unknown) => {
       if (cause instanceof TypeError) throw cause;
-      throw this.#error("teardownConfirmed", "ERR_TEARDOWN_UNCONFIRMED", `${path} could not be removed; call again`, { cause, leftovers: [this.id] });
+      throw this.#error("teardownConfirmed", "ERR_TEARDOWN_UNCONFIRMED", `${path} could not be removed; call again`, {
+        cause,
+        leftovers: [this.id],
+      });
     });
   }
 
@@ -445,19 +503,31 @@ export class BubblewrapBox implements Runtime {
 
   // What several of the above need.
 
-  async #within<T>(operation: string, options: OperationOptions | undefined, timeoutMs: number, work: (clock: Deadline) => Promise<T>): Promise<T> {
-    return withDeadline(options, timeoutMs, { driver: DRIVER, operation, boxId: this.id, what: `${operation} of the box` }, work);
+  async #within<T>(
+    operation: string,
+    options: OperationOptions | undefined,
+    timeoutMs: number,
+    work: (clock: Deadline) => Promise<T>,
+  ): Promise<T> {
+    return withDeadline(
+      options,
+      timeoutMs,
+      { driver: DRIVER, operation, boxId: this.id, what: `${operation} of the box` },
+      work,
+    );
   }
 
   #running(operation: string): Made {
     this.#readable(operation);
     if (this.#state === "stopped") throw this.#wrongState(operation);
-    if (this.#end !== null) throw this.#error(operation, "ERR_BOX_LOST", `the box has ended (${this.#end.endedBy}), and we did not end it`);
+    if (this.#end !== null)
+      throw this.#error(operation, "ERR_BOX_LOST", `the box has ended (${this.#end.endedBy}), and we did not end it`);
     return this.#made as Made;
   }
 
   #readable(operation: string): void {
-    if (this.#state === "unfit") throw this.#error(operation, "ERR_BOX_UNFIT", "a promise about the box could not be kept; tear it down");
+    if (this.#state === "unfit")
+      throw this.#error(operation, "ERR_BOX_UNFIT", "a promise about the box could not be kept; tear it down");
     if (this.#state !== "running" && this.#state !== "stopped") throw this.#wrongState(operation);
   }
 
@@ -498,7 +568,9 @@ async function firstProcess(monitor: ChildProcess, clock: Deadline): Promise<num
 
 async function openNamespaces(pid: number, monitorPid: number): Promise<Namespaces> {
   const of = async (process: number, name: string): Promise<FileHandle> => open(`/proc/${process}/ns/${name}`);
-  const [pidNamespace, user, net, ipc, uts] = await Promise.all(["pid", "user", "net", "ipc", "uts"].map((name) => of(pid, name)));
+  const [pidNamespace, user, net, ipc, uts] = await Promise.all(
+    ["pid", "user", "net", "ipc", "uts"].map((name) => of(pid, name)),
+  );
   const handles = { pid: pidNamespace, user, net, ipc, uts, mnt: await of(monitorPid, "mnt") };
   return handles as Namespaces;
 }
@@ -517,7 +589,11 @@ async function exists(path: string): Promise<boolean> {
 
 function canonical(operation: string, paths: readonly string[]): readonly string[] {
   return paths.map((path) => {
-    if (!isAbsolutePath(path)) throw new TypeError(`${operation}: ${JSON.stringify(path)} is not an absolute path without ".." and NUL`);
-    return `/${path.split("/").filter((part) => part !== "" && part !== ".").join("/")}`;
+    if (!isAbsolutePath(path))
+      throw new TypeError(`${operation}: ${JSON.stringify(path)} is not an absolute path without ".." and NUL`);
+    return `/${path
+      .split("/")
+      .filter((part) => part !== "" && part !== ".")
+      .join("/")}`;
   });
 }

@@ -77,20 +77,28 @@ class BubblewrapDriver implements RuntimeDriver {
 
   async probe(options?: OperationOptions): Promise<RuntimeCapabilities> {
     return this.#within("probe", options, PROBE_TIMEOUT_MS, async (clock) => {
-      const { ids } = await clock.race(this.#askHost());
-      return ids.many ? CAPABILITIES : { ...CAPABILITIES, users: "image" };
+      await clock.race(this.#askHost());
+      return CAPABILITIES;
     });
   }
 
   async *doctor(options?: OperationOptions): AsyncGenerator<DoctorLine> {
     try {
       await this.probe(options);
-      const { ids, overlay } = await this.#askHost();
+      const { overlay } = await this.#askHost();
       yield { status: "ok", what: `bubblewrap makes boxes, files in ${this.#options.directory}` };
-      if (!ids.many) yield { status: "warning", what: "boxes have root as their only user", advice: "install uidmap and add this user to /etc/subuid and /etc/subgid" };
-      if (!overlay) yield { status: "warning", what: "every box gets a copy of its image", advice: "use a directory on a file system that can carry an overlay (ext4, xfs, btrfs)" };
+      if (!overlay)
+        yield {
+          status: "warning",
+          what: "every box gets a copy of its image",
+          advice: "use a directory on a file system that can carry an overlay (ext4, xfs, btrfs)",
+        };
     } catch (error) {
-      yield { status: "failed", what: (error as Error).message, advice: "install bubblewrap; allow user namespaces (sysctl user.max_user_namespaces)" };
+      yield {
+        status: "failed",
+        what: (error as Error).message,
+        advice: "install bubblewrap; allow user namespaces (sysctl user.max_user_namespaces)",
+      };
     }
   }
 
@@ -100,7 +108,11 @@ class BubblewrapDriver implements RuntimeDriver {
 
   async prepareImage(source: ImageSource, options?: PrepareImageOptions): Promise<PreparedImage> {
     if ("context" in source) {
-      throw failure({ operation: "prepareImage" }, "ERR_UNSUPPORTED", `${source.name}: images cannot be built here; build it elsewhere and export it`);
+      throw failure(
+        { operation: "prepareImage" },
+        "ERR_UNSUPPORTED",
+        `${source.name}: images cannot be built here; build it elsewhere and export it`,
+      );
     }
     return this.#within("prepareImage", options, PREPARE_TIMEOUT_MS, async (clock) => {
       const { ids } = await clock.race(this.#askHost());
@@ -110,7 +122,11 @@ class BubblewrapDriver implements RuntimeDriver {
 
   async sweep(options?: SweepOptions): Promise<SweepReport> {
     return this.#within("sweep", options, SWEEP_TIMEOUT_MS, async (clock) => {
-      const report = { removed: [] as SweptObject[], kept: [] as SweptObject[], failed: [] as (SweptObject & { reason: string })[] };
+      const report = {
+        removed: [] as SweptObject[],
+        kept: [] as SweptObject[],
+        failed: [] as (SweptObject & { reason: string })[],
+      };
       for (const { name, labels } of await this.#folders.list()) {
         const object = { kind: labels.role, id: name, trial: labels.trial };
         if (!isLeftover(labels)) report.kept.push(object);
@@ -153,16 +169,31 @@ class BubblewrapDriver implements RuntimeDriver {
         const labels = { role: "probe", trial: null, expiresAtMs: Date.now() + PROBE_TIMEOUT_MS };
         const box = await this.#folders.make(name, ["image", "root", "upper", "work", "shm"], ids, labels);
         try {
-          await runAsRoot(ids, ["bwrap", "--unshare-pid", "--unshare-net", "--ro-bind", "/", "/", "--proc", "/proc", "true"], clock);
+          await runAsRoot(
+            ids,
+            ["bwrap", "--unshare-pid", "--unshare-net", "--ro-bind", "/", "/", "--proc", "/proc", "true"],
+            clock,
+          );
           const overlay = makeRoot({ box, image: join(box, "image") }, true, ["true"]);
-          return { ids, overlay: await runAsRoot(ids, overlay, clock).then(() => true, () => false) };
+          return {
+            ids,
+            overlay: await runAsRoot(ids, overlay, clock).then(
+              () => true,
+              () => false,
+            ),
+          };
         } finally {
           await this.#folders.remove(name, ids, clock);
         }
       } catch (cause) {
         clock.throwIfOver();
         const advice = "install bubblewrap; allow user namespaces (sysctl user.max_user_namespaces)";
-        throw failure({ operation: "probe" }, "ERR_BACKEND_UNAVAILABLE", `boxes cannot be made here: ${(cause as Error).message}; ${advice}`, { cause });
+        throw failure(
+          { operation: "probe" },
+          "ERR_BACKEND_UNAVAILABLE",
+          `boxes cannot be made here: ${(cause as Error).message}; ${advice}`,
+          { cause },
+        );
       }
     });
   }
@@ -178,7 +209,12 @@ class BubblewrapDriver implements RuntimeDriver {
     await rename(draft, join(this.#folders.helper, "helper"));
   }
 
-  async #within<T>(operation: string, options: OperationOptions | undefined, timeoutMs: number, work: (clock: Deadline) => Promise<T>): Promise<T> {
+  async #within<T>(
+    operation: string,
+    options: OperationOptions | undefined,
+    timeoutMs: number,
+    work: (clock: Deadline) => Promise<T>,
+  ): Promise<T> {
     return withDeadline(options, timeoutMs, { driver: DRIVER, operation, what: operation }, work);
   }
 }
@@ -189,7 +225,11 @@ async function endProcessesOf(folder: string, clock: Deadline): Promise<void> {
     const pids: number[] = [];
     for (const pid of (await readdir("/proc")).filter((name) => /^\d+$/.test(name))) {
       const argv = (await readFile(`/proc/${pid}/cmdline`, "utf8").catch(() => "")).split("\0");
-      if (["bwrap", "unshare", "nsenter", "sh", "setpriv"].includes(argv[0] ?? "") && argv.some((each) => each.startsWith(folder))) pids.push(Number(pid));
+      if (
+        ["bwrap", "unshare", "nsenter", "sh", "setpriv"].includes(argv[0] ?? "") &&
+        argv.some((each) => each.startsWith(folder))
+      )
+        pids.push(Number(pid));
     }
     if (pids.length === 0) return;
     for (const pid of pids) {

@@ -16,7 +16,11 @@ interface Piece {
  * and removed again. `prefix` is a path on the host for
  * them. `inherited` becomes descriptor 3.
  */
-export async function spawnWithPipes(command: readonly string[], prefix: string, inherited: number): Promise<BoxProcess> {
+export async function spawnWithPipes(
+  command: readonly string[],
+  prefix: string,
+  inherited: number,
+): Promise<BoxProcess> {
   const paths = [`${prefix}.out`, `${prefix}.err`];
   await promisify(execFile)("mkfifo", ["-m", "600", ...paths]);
   const readers = paths.map((path) => openSync(path, constants.O_RDONLY | constants.O_NONBLOCK));

@@ -28,7 +28,12 @@ export class Folders {
   }
 
   /** Makes an empty folder that belongs to the boxes' root, and further ones in it. */
-  async make(name: string, inside: readonly string[], ids: Ids, labels: Parameters<typeof labelsFor>[0]): Promise<string> {
+  async make(
+    name: string,
+    inside: readonly string[],
+    ids: Ids,
+    labels: Parameters<typeof labelsFor>[0],
+  ): Promise<string> {
     const path = this.path(name);
     await mkdir(this.#boxes, { recursive: true });
     await mkdir(this.images, { recursive: true });

@@ -63,7 +63,11 @@ export class Images {
   }
 
   /** `reference` is a path, or the id of an image that was prepared. The image is at `folder` afterwards. */
-  async prepare(reference: string, ids: Ids, clock: Deadline): Promise<{ readonly image: PreparedImage; readonly folder: string }> {
+  async prepare(
+    reference: string,
+    ids: Ids,
+    clock: Deadline,
+  ): Promise<{ readonly image: PreparedImage; readonly folder: string }> {
     let hash = /^sha256:([0-9a-f]{64})$/.exec(reference)?.[1];
     if (hash === undefined) {
       const source = await this.#open(resolve(reference), clock);
@@ -106,7 +110,12 @@ export class Images {
     const { exitCode, said } = await ended(spawn("tar", argv, { stdio: ["ignore", spool.fd, "pipe"] }), clock);
     if (exitCode !== 0) throw unfit(path, `tar ended with ${exitCode}: ${said}`);
     const still = `/proc/${process.pid}/fd/${spool.fd}`;
-    return { hash: await sha256Of(still, clock), layers: [{ file: still, sha256: null, options: [] }], config: {}, spool };
+    return {
+      hash: await sha256Of(still, clock),
+      layers: [{ file: still, sha256: null, options: [] }],
+      config: {},
+      spool,
+    };
   }
 
   async #unpack(source: Source, ids: Ids): Promise<void> {
@@ -114,26 +123,56 @@ export class Images {
     await withDeadline(undefined, UNPACK_TIMEOUT_MS, about, async (clock) => {
       const { hash, layers, config } = source;
       const final = join(this.#folders.images, hash);
-      if (await stat(final).then(() => true, () => false)) return;
+      if (
+        await stat(final).then(
+          () => true,
+          () => false,
+        )
+      )
+        return;
       const name = `unpack-${randomBytes(8).toString("hex")}`;
       const labels = { role: "image", trial: null, expiresAtMs: Date.now() + UNPACK_TIMEOUT_MS };
       const work = await this.#folders.make(name, ["root"], ids, labels);
       try {
         const root = join(work, "root");
         // A layer may lead its own later parts astray with links: only the folder that is filled can be written to.
-        const inside = ["bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--bind", root, root, "--unshare-net", "--chdir", root];
+        const inside = [
+          "bwrap",
+          "--ro-bind",
+          "/",
+          "/",
+          "--dev",
+          "/dev",
+          "--bind",
+          root,
+          root,
+          "--unshare-net",
+          "--chdir",
+          root,
+        ];
         for (const { file, sha256, options } of layers) {
-          if (sha256 !== null && (await sha256Of(file, clock)) !== sha256) throw unfit(file, "its content is not what its name says");
-          await withFile(file, (fd) => runAsRoot(ids, [...inside, "sh", "-c", APPLY_WHITEOUTS, "sh", ...options], clock, fd));
-          const owners = ids.many ? "--same-owner" : "--no-same-owner";
-          const extract = ["tar", "-xp", ...options, "--numeric-owner", owners, "--exclude=dev/*", "--exclude=./dev/*", "--exclude=.wh.*"];
+          if (sha256 !== null && (await sha256Of(file, clock)) !== sha256)
+            throw unfit(file, "its content is not what its name says");
+          await withFile(file, (fd) =>
+            runAsRoot(ids, [...inside, "sh", "-c", APPLY_WHITEOUTS, "sh", ...options], clock, fd),
+          );
+          const extract = [
+            "tar",
+            "-xp",
+            ...options,
+            "--numeric-owner",
+            "--same-owner",
+            "--exclude=dev/*",
+            "--exclude=./dev/*",
+            "--exclude=.wh.*",
+          ];
           await withFile(file, (fd) => runAsRoot(ids, [...inside, ...extract], clock, fd));
         }
         await runAsRoot(ids, [...inside, "sh", "-c", MAKE_MOUNT_POINTS], clock);
         await writeFile(join(work, "image.json"), JSON.stringify(describe(hash, config)));
-        await rename(work, final).catch((error: NodeJS.ErrnoException) => {
+        await rename(work, final).catch((error: unknown) => {
           // Another process was faster.
-          if (error.code !== "ENOTEMPTY" && error.code !== "EEXIST") throw error;
+          if (!["ENOTEMPTY", "EEXIST"].includes((error as NodeJS.ErrnoException).code ?? "")) throw error;
         });
       } catch (cause) {
         throw unfit(hash, (cause as Error).message, cause);
@@ -176,7 +215,10 @@ async function openLayout(path: string, index: ImageIndex): Promise<Source> {
 }
 
 function describe(hash: string, config: ImageConfig): Omit<PreparedImage, "reference"> {
-  const pairs = (config.Env ?? []).map((entry) => [entry.slice(0, entry.indexOf("=")), entry.slice(entry.indexOf("=") + 1)]);
+  const pairs = (config.Env ?? []).map((entry) => [
+    entry.slice(0, entry.indexOf("=")),
+    entry.slice(entry.indexOf("=") + 1),
+  ]);
   return {
     id: `sha256:${hash}`,
     entrypoint: config.Entrypoint ?? [],
@@ -188,7 +230,8 @@ function describe(hash: string, config: ImageConfig): Omit<PreparedImage, "refer
 
 async function sha256Of(file: string, { signal }: Deadline): Promise<string> {
   const hash = createHash("sha256");
-  for await (const chunk of createReadStream(file, { signal, highWaterMark: 1024 * 1024 })) hash.update(chunk as Buffer);
+  for await (const chunk of createReadStream(file, { signal, highWaterMark: 1024 * 1024 }))
+    hash.update(chunk as Buffer);
   return hash.digest("hex");
 }
 

@@ -23,7 +23,9 @@ export function parseOptions(given: BubblewrapDriverOptions, isRoot: boolean): O
   const directory = given.directory ?? process.env["BREAKWATER_BUBBLEWRAP_DIRECTORY"] ?? usual;
   // The kernel takes the folders of an overlay as one text, with these three as its punctuation.
   if (!directory.startsWith("/") || /[:,\\]/.test(directory)) {
-    throw new TypeError(`directory: expected an absolute path without ":", "," and "\\", got ${JSON.stringify(directory)}`);
+    throw new TypeError(
+      `directory: expected an absolute path without ":", "," and "\\", got ${JSON.stringify(directory)}`,
+    );
   }
   const firstHostId = given.firstHostId ?? 2_013_265_920;
   if (!Number.isSafeInteger(firstHostId) || firstHostId < 65_536 || firstHostId > 2 ** 32 - 65_537) {

@@ -1,7 +1,13 @@
 import { describeRuntime } from "@breakwater/conformance/runtime";
 import { bubblewrapDriver } from "../src/index.ts";
+import { endBox, fixtureImages } from "./fixtures.ts";
+
+const image = process.env["BREAKWATER_IMAGE"] ?? "image.tar";
 
 describeRuntime({
   driver: () => bubblewrapDriver(),
-  image: process.env["BREAKWATER_IMAGE"] ?? "image.tar",
+  image,
+  images: await fixtureImages(image),
+  sabotage: { endBox },
+  driverModule: { url: new URL("../src/index.ts", import.meta.url) },
 });
