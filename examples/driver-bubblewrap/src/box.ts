@@ -6,6 +6,7 @@ import type { Readable } from "node:stream";
 import {
   type BoxReport,
   type DownloadLimits,
+  type EndedBy,
   type ExecOptions,
   type ExecResult,
   isAbsolutePath,
@@ -173,13 +174,8 @@ export class BubblewrapBox implements Runtime {
 
   #noteEnd(code: number | null): void {
     // From inside, the kernel lets no signal end a first process that has no handler for it: 137 is somebody's outside.
-    const endedBy = this.#stopping
-      ? "stopped"
-      : code === LIFETIME_EXIT_CODE
-        ? "lifetime"
-        : code === null || code > 128
-          ? "outside"
-          : "contents";
+    const unasked: EndedBy = code === null || code > 128 ? "outside" : "contents";
+    const endedBy = code === LIFETIME_EXIT_CODE ? "lifetime" : this.#stopping ? "stopped" : unasked;
     this.#end ??= { endedBy, exitCode: code ?? 137 };
   }
 
@@ -449,7 +445,7 @@ export class BubblewrapBox implements Runtime {
     if (monitor.exitCode === null && monitor.signalCode === null) {
       this.#stopping = true;
       if (pid === undefined) monitor.kill("SIGKILL");
-      else process.kill(pid, "SIGKILL");
+      else killIfThere(pid);
     }
     if (this.#end === null) await clock.race(exit);
   }
@@ -573,6 +569,15 @@ async function openNamespaces(pid: number, monitorPid: number): Promise<Namespac
   );
   const handles = { pid: pidNamespace, user, net, ipc, uts, mnt: await of(monitorPid, "mnt") };
   return handles as Namespaces;
+}
+
+/** A process may have ended before we hear of it. */
+function killIfThere(pid: number): void {
+  try {
+    process.kill(pid, "SIGKILL");
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== "ESRCH") throw error;
+  }
 }
 
 async function exitCodeOf(child: ChildProcess, timeoutMs: number): Promise<number | null> {
