@@ -46,19 +46,18 @@ export async function assertAnswers(box: Runtime): Promise<void> {
   assert.equal(answer, "0 still here\n", `the box does not answer any more: ${answer}`);
 }
 
-/** The operation must reject with one of the codes. Gives the error. */
-export async function rejection(
-  operation: Promise<unknown>,
-  ...codes: readonly RuntimeErrorCode[]
-): Promise<RuntimeError> {
-  try {
-    await operation;
-  } catch (error) {
-    return expectedError(error, ...codes);
-  }
-  throw new assert.AssertionError({
-    message: `expected a RuntimeError with code ${codes.join(" or ")}, but it succeeded`,
-  });
+/** The operation must reject with one of the codes. Gives the error. May be awaited later. */
+export function rejection(operation: Promise<unknown>, ...codes: readonly RuntimeErrorCode[]): Promise<RuntimeError> {
+  const judged = operation.then(
+    () => {
+      throw new assert.AssertionError({
+        message: `expected a RuntimeError with code ${codes.join(" or ")}, but it succeeded`,
+      });
+    },
+    (error: unknown) => expectedError(error, ...codes),
+  );
+  judged.catch(() => undefined);
+  return judged;
 }
 
 /** What was caught must be an error with one of the codes. */

@@ -29,14 +29,13 @@ export interface Mutant {
 
 /** The real driver with one promise broken. */
 export function breakPromise(real: RuntimeDriver, mutant: Mutant): RuntimeDriver {
-  const changes: Partial<RuntimeDriver> = {
+  const withOtherBoxes = withChanges(real, {
     create: (spec) => {
       const box = real.create(mutant.spec?.(spec) ?? spec);
       return mutant.box === undefined ? box : withChanges(box, mutant.box(box));
     },
-    ...mutant.driver?.(real),
-  };
-  return withChanges(real, changes);
+  });
+  return withChanges(withOtherBoxes, mutant.driver?.(real) ?? {});
 }
 
 export function withChanges<T extends object>(real: T, changes: Partial<T>): T {
@@ -171,7 +170,7 @@ export interface Member {
 
 const BLOCK = 512;
 
-function splitArchive(archive: Buffer): readonly Member[] {
+export function splitArchive(archive: Buffer): readonly Member[] {
   const members: Member[] = [];
   for (let at = 0; at + BLOCK <= archive.length && archive[at] !== 0;) {
     const header = archive.subarray(at, at + BLOCK);
