@@ -34,7 +34,9 @@ const backends: Readonly<Record<string, Backend>> = {
     run: (argv) => network.runAttached(argv),
   },
   podman: {
-    ...podman,
+    up: podman.up,
+    down: podman.down,
+    env: () => podman.env(),
     async status(): Promise<readonly string[]> {
       const engine = await podman.status();
       return engine === undefined ? [] : [`${engine.version} with a fake internet`, engine.host];
