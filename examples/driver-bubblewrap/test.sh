@@ -10,13 +10,8 @@ here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 run() { node "$root/scripts/bootstrap.mjs" "$@"; }
 
-image=${1:-$(ls -t "${XDG_CACHE_HOME:-$HOME/.cache}"/breakwater/rootfs/bookworm-*.tar 2>/dev/null | head -n 1)}
+image=$(sh "$here/image.sh" "$@")
 [ $# -eq 0 ] || shift
-if [ -z "$image" ]; then
-  echo "no image: name one, or make the base image with 'npm run backends -- docker up'" >&2
-  exit 2
-fi
-image=$(realpath "$image")
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -33,6 +28,8 @@ cp -R "$here/package.json" "$here/tsconfig.json" "$here/src" "$here/test" "$work
 cd "$work/driver"
 PATH=$(run sh -c 'dirname "$(command -v node)"'):$PATH
 npm install --no-save --no-audit --no-fund --loglevel=error "$work"/packages/*.tgz
+echo "comparing docs/write-a-driver.md with the sources"
+node "$here/compare-document.mjs"
 echo "checking types"
 ./node_modules/.bin/tsc
 echo "testing with $image"

@@ -29,7 +29,7 @@ export async function spawnWithPipes(
   // Every user of the box may open them by `/dev/stdout`, nobody else any more by their names.
   for (const writer of writers) fchmodSync(writer, 0o666);
   const [program = "", ...argv] = command;
-  const child = spawn(program, argv, { stdio: ["pipe", ...writers, inherited], detached: true });
+  const child = spawn(program, argv, { stdio: ["pipe", ...writers, inherited], detached: true, cwd: "/" });
   for (const writer of writers) closeSync(writer);
   const [stdout, stderr] = readers.map((fd) => new Socket({ fd, readable: true, writable: false }));
   return new BoxProcess(child, { stdout: stdout as Socket, stderr: stderr as Socket });

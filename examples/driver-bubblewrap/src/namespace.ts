@@ -68,6 +68,8 @@ export async function spawnAsRoot(
   const child = spawn("unshare", [...unshare, ...command], {
     stdio: [input, output, errors, "pipe", ...more] as StdioOptions,
     detached: true,
+    // Ours may be closed to others.
+    cwd: "/",
   });
   await once(child, "spawn");
   const gate = child.stdio[GATE_FD] as Duplex;
