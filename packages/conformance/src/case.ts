@@ -16,6 +16,7 @@ export type Prerequisite =
   | "network.reachable"
   | "network.name"
   | "network.unreachable"
+  | "network.unreachable for public boxes"
   | "network.allowlist"
   | "images.entrypoint"
   | "images.entrypointThatEnds"

@@ -1,5 +1,6 @@
 import { randomUUID } from "node:crypto";
 import type {
+  NetworkMode,
   Runtime,
   RuntimeCapabilities,
   RuntimeDriver,
@@ -120,10 +121,13 @@ export class CaseEnvironment {
 
 /** What the caller of the suite did not give and this case cannot do without. */
 export function missing(conformanceCase: ConformanceCase, options: DescribeRuntimeOptions): readonly Prerequisite[] {
+  const forbiddenIn = (mode: NetworkMode): unknown =>
+    options.network?.unreachable?.find((it) => (it.forbiddenIn ?? ["no-network"]).includes(mode));
   const given: Record<Prerequisite, unknown> = {
     "network.reachable": options.network?.reachable,
     "network.name": options.network?.name,
-    "network.unreachable": options.network?.unreachable,
+    "network.unreachable": forbiddenIn("no-network"),
+    "network.unreachable for public boxes": forbiddenIn("public"),
     "network.allowlist": options.network?.allowlist,
     "images.entrypoint": options.images?.entrypoint,
     "images.entrypointThatEnds": options.images?.entrypointThatEnds,

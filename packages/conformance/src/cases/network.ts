@@ -246,7 +246,7 @@ export const networkCases: readonly ConformanceCase[] = [
     title: "reach nothing from a public box that is forbidden to it",
     promise: "public: no other box; no service on the host's loopback.",
     needs: [networkMode("public")],
-    prerequisites: ["network.unreachable"],
+    prerequisites: ["network.unreachable for public boxes"],
     covers: ["B61", "B66"],
     run: (context) => assertUnreachable(context, "public"),
   },

@@ -216,9 +216,13 @@ export const lifecycleMutants: readonly Mutant[] = [
     id: "lifecycle.lifetime-bounds-exec",
     does: "waits long after the end of the box",
     says: /exec outlived the box/,
-    box: onExec((run, argv) =>
-      run().finally(async () => (argv[0] === "sleep" && argv[1] === "300" ? sleep(25_000) : undefined)),
-    ),
+    box: onExec(async (run, argv) => {
+      try {
+        return await run();
+      } finally {
+        if (argv[0] === "sleep" && argv[1] === "300") await sleep(25_000);
+      }
+    }),
   },
   {
     id: "lifecycle.box-lost",

@@ -1,12 +1,12 @@
-import { isRuntimeError } from "@breakwater/runtime-api";
+import { isRuntimeError, type RuntimeErrorCode } from "@breakwater/runtime-api";
 import { type Mutant, onRead } from "./mutant.ts";
 
 const SUCCEEDED = /but it succeeded/;
 
 const unless =
-  (code: Parameters<typeof isRuntimeError>[1] & string, value: Uint8Array | null) =>
+  (code: RuntimeErrorCode, value: Uint8Array | null) =>
   (error: unknown): Uint8Array | null => {
-    if (isRuntimeError(error, code as never)) return value;
+    if (isRuntimeError(error, code)) return value;
     throw error;
   };
 
