@@ -55,11 +55,12 @@ describe("mutants of the Docker driver", () => {
   for (const mutant of mutants) {
     // Only the sealed engine has servers that boxes may try to reach.
     const prerequisites = conformanceCases.find(({ id }) => id === mutant.id)?.prerequisites ?? [];
-    const test = targets === undefined && prerequisites.some((name) => name.startsWith("network.")) ? it.skip : it;
-    test(
+    const hasTargets = targets !== undefined || !prerequisites.some((name) => name.startsWith("network."));
+    it(
       `[${mutant.id}] is red for a driver that ${mutant.does}`,
       { timeout: 240_000, concurrent: false },
-      async () => {
+      async ({ skip }) => {
+        if (!hasTargets) skip("not run: no server that boxes may try to reach");
         verdicts.set(mutant.id, "NOT CAUGHT");
         const outcome = await outcomeOf(mutant);
         if (outcome === undefined) throw new Error("the case is green");
