@@ -58,6 +58,7 @@ interface HostSettings {
 const networkNamespace = "/proc/self/ns/net";
 const ipForwardFile = "/proc/sys/net/ipv4/ip_forward";
 const startTimeoutMs = 60_000;
+const busyTimeoutMs = 60_000;
 
 export function engineSocket(runFolder: string): string {
   return join(runFolder, "docker.sock");
@@ -67,7 +68,10 @@ export function engineSocket(runFolder: string): string {
 export async function startPrivateEngine(options: PrivateEngineOptions): Promise<string> {
   const host = `unix://${engineSocket(options.runFolder)}`;
   const state = await readState(options.runFolder);
-  if (state !== undefined && isAlive(state.supervisor) && (await engineVersion(host)) !== undefined) return host;
+  // One that runs may be busy with somebody's boxes: it is given time before it counts as broken.
+  const isUp =
+    state !== undefined && isAlive(state.supervisor) && (await engineVersion(host, busyTimeoutMs)) !== undefined;
+  if (isUp) return host;
   await stopPrivateEngine(options);
 
   await mkdir(options.runFolder, { recursive: true, mode: 0o755 });
