@@ -187,7 +187,8 @@ describe("an engine with little room, and its end", { timeout: 240_000 }, () => 
       agent: shellAgent(`${HONEST}; ${fill}; true`),
     });
     expect(shared.result.rewards).toBeNull();
-    expect(shared.result.error?.code).toBe("ERR_DISK_FULL");
+    expect(shared.result.error).toMatchObject({ reason: "crashed", code: "ERR_VERIFIER_START", retry: "never" });
+    expect(shared.result.error?.causes.join("\n")).toMatch(/disk is full|no space/i);
     for (const trial of [separate, shared]) {
       expect(await onEngine.objectsOf(trial.result.trial)).toEqual([]);
       expect(await trial.file("result.json")).not.toBeNull();
