@@ -114,7 +114,8 @@ export async function down(steps: Steps = silentSteps, folders: BackendFolders =
 export async function status(
   folders: BackendFolders = backendFolders(),
 ): Promise<{ readonly host: string; readonly version: string } | undefined> {
-  const version = await engineVersion(socket(folders));
+  // One that does not run has no socket and costs no time; one that runs may be busy.
+  const version = await engineVersion(socket(folders), 30_000);
   return version === undefined ? undefined : { host: socket(folders), version };
 }
 
