@@ -89,9 +89,14 @@ export const networkMutants: readonly Mutant[] = [
   },
   {
     id: "network.none-for-root",
-    does: "opens a box that was to have no network",
+    does: "lets root in the box bring the network up",
     says: /reached/,
-    spec: opened,
+    spec: (spec) =>
+      spec.network?.initial.mode === "no-network" ? { ...spec, network: { ...spec.network, later: [PUBLIC] } } : spec,
+    box: onExec(async (run, argv, _options, box) => {
+      if (argv.at(-1)?.includes("ip link set") === true) await box.setNetwork(PUBLIC);
+      return run();
+    }),
   },
   {
     id: "network.change-tightens",

@@ -42,8 +42,9 @@ export const rewardCases: readonly GradingCase[] = [
     id: "grading.bad-verifier-image",
     title: "a bad verifier image is an error before the agent runs, never 0",
     promise: "Both images are prepared first, so that grading cannot fail on a pull after a paid agent run.",
-    async run({ options, trials }) {
-      const files = separateTask(options.image, { verifierImage: UNREACHABLE_IMAGE });
+    async run(context) {
+      const { trials } = context;
+      const files = separateTask(context, { verifierImage: UNREACHABLE_IMAGE });
       const trial = await trials.run({ files, agent: nopAgent() });
       const { rewards, reward, error } = trial.result;
       assert.deepEqual([rewards, reward, error?.reason, error?.phase], [null, null, "infrastructure", "images"]);
@@ -59,8 +60,9 @@ export const rewardCases: readonly GradingCase[] = [
     title: "a verifier box that cannot be had in time is a timeout of phase provision",
     promise:
       "The verifier's deadline covers steps 8 to 11; a grading box that cannot be had in time may be tried again.",
-    async run({ options, trials }) {
-      const files = separateTask(options.image, { verifierTimeoutSeconds: 3 });
+    async run(context) {
+      const { trials } = context;
+      const files = separateTask(context, { verifierTimeoutSeconds: 3 });
       const driver = slowSecondBox(trials.driver);
       const trial = await trials.run({ files, agent: nopAgent(), driver });
       assertProvisionTimeout(trial);
@@ -72,9 +74,10 @@ export const rewardCases: readonly GradingCase[] = [
     id: "grading.provision-timeout-healthcheck",
     title: "a verifier box that does not become healthy in time is a timeout of phase provision",
     promise: "The verifier's deadline covers steps 8 to 11, the healthcheck among them.",
-    async run({ options, trials }) {
+    async run(context) {
+      const { options, trials } = context;
       const healthcheck = `[verifier.environment.healthcheck]\ncommand = "sleep 1000"\ntimeout_sec = 1000\n`;
-      const files = separateTask(options.image, {
+      const files = separateTask(context, {
         verifierImage: options.image,
         verifierTimeoutSeconds: 9,
         more: healthcheck,
@@ -108,7 +111,7 @@ async function expectOutcome(
   outcome: string,
   content: string,
 ): Promise<void> {
-  const network = capabilities.networkModes.includes("no-network") ? 'network_mode = "no-network"' : "";
+  const network = networkOf(capabilities);
   const files = {
     "task.toml": `[environment]\ndocker_image = ${text(options.image)}\n${network}\n[verifier]\ntimeout_sec = 60\n`,
     "instruction.md": "Nothing to do.\n",
@@ -120,6 +123,11 @@ async function expectOutcome(
   assert.equal(found, outcome, explain(result));
   if (result.rewards === null) assert.equal(result.reward, null);
   else assert.equal(result.error, null);
+}
+
+/** None of these cases needs a network, and not every driver has one. */
+function networkOf({ networkModes }: GradingContext["capabilities"]): string {
+  return networkModes.includes("no-network") ? 'network_mode = "no-network"' : "";
 }
 
 function assertProvisionTimeout({ result }: FinishedTrial): void {
@@ -139,13 +147,14 @@ interface SeparateTask {
 }
 
 function separateTask(
-  image: string,
+  { options: { image }, capabilities }: GradingContext,
   { verifierImage, verifierTimeoutSeconds = 60, more = "" }: SeparateTask,
 ): Readonly<Record<string, TaskFileContent>> {
+  const network = networkOf(capabilities);
   const environment =
-    verifierImage === undefined ? "" : `[verifier.environment]\ndocker_image = ${text(verifierImage)}\n`;
+    verifierImage === undefined ? "" : `[verifier.environment]\ndocker_image = ${text(verifierImage)}\n${network}\n`;
   return {
-    "task.toml": `[environment]\ndocker_image = ${text(image)}\n[verifier]\nenvironment_mode = "separate"\ntimeout_sec = ${verifierTimeoutSeconds}\n${environment}${more}`,
+    "task.toml": `[environment]\ndocker_image = ${text(image)}\n${network}\n[verifier]\nenvironment_mode = "separate"\ntimeout_sec = ${verifierTimeoutSeconds}\n${environment}${more}`,
     "instruction.md": "Nothing to do.\n",
     "tests/test.sh": "#!/bin/sh\necho 1 >/logs/verifier/reward.txt\n",
   };
