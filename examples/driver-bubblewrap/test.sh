@@ -17,7 +17,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 echo "packing"
 cd "$root"
-for name in runtime-api tar driver-kit box-helper conformance; do
+for name in runtime-api tar driver-kit box-helper harbor-taskset conformance; do
   run pnpm --silent --filter "@breakwater/$name" run build >"$work/build.log" 2>&1 || { cat "$work/build.log" >&2; exit 1; }
   run pnpm --silent --filter "@breakwater/$name" pack --pack-destination "$work/packages" >/dev/null
 done
@@ -33,4 +33,5 @@ node "$here/compare-document.mjs"
 echo "checking types"
 ./node_modules/.bin/tsc
 echo "testing with $image"
-BREAKWATER_IMAGE=$image ./node_modules/.bin/vitest run --maxConcurrency 3 "$@"
+other=$(ls -t "${XDG_CACHE_HOME:-$HOME/.cache}"/breakwater/rootfs/trixie-*.tar 2>/dev/null | head -n 1)
+BREAKWATER_IMAGE=$image BREAKWATER_OTHER_IMAGE=${other:-$image} ./node_modules/.bin/vitest run --maxWorkers 1 --maxConcurrency 3 "$@"
