@@ -602,6 +602,7 @@ export const execCases: readonly ConformanceCase[] = [
     promise:
       "The result is decided by the program's exit; a background child that holds stdout delays it by a short fixed grace at most (streamsClosed: false).",
     covers: ["B01", "B02", "B109"],
+    alone: true,
     async run({ sharedBox }) {
       const box = await sharedBox();
       const marker = uniqueSeconds();
