@@ -166,7 +166,7 @@ function attempt({ tests, artifacts }: Exercise, mode: "shared" | "separate", sc
 }
 
 describe("attacks that work in the agent's box score 0 in a box of its own", () => {
-  test.for(ATTACKS.map((attack) => [attack.name, attack] as const))("%s", { timeout: 180_000 }, async ([, attack]) => {
+  test.for(ATTACKS.map((attack) => [attack.name, attack] as const))("%s", async ([, attack]) => {
     const { exercise, script } = attack;
     const [shared, separate] = await Promise.all([
       attempt(exercise, "shared", script),

@@ -12,7 +12,11 @@ import {
 } from "@breakwater/harbor-taskset";
 import type { RuntimeDriver } from "@breakwater/runtime-api";
 import { dockerDriver } from "@breakwater/runtime-docker";
+import { vi } from "vitest";
 import { image } from "./backend.ts";
+
+// Whole trials, several in a test, on machines that are small: longer than what other live tests get.
+vi.setConfig({ testTimeout: 180_000 });
 
 export type Files = Readonly<Record<string, TaskFileContent>>;
 
