@@ -133,7 +133,7 @@ export const limitsMutants: readonly Mutant[] = [
   {
     id: "limits.cpus",
     does: "forgets the limit of cores",
-    says: /with a fifth of a core/,
+    says: /with a tenth of a core/,
     spec: ({ cpus: _cpus, ...spec }) => spec,
   },
   {
