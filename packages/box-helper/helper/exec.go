@@ -34,9 +34,8 @@ type request struct {
 	User      *string  `json:"user"`
 	Stdin     bool     `json:"stdin"`
 	TimeoutMs int64    `json:"timeoutMs"`
-	// For backends that end the connection with us, input that is under way included: the trailer is to say outputHeld, and we stay
-	// until the input has ended.
-	AskHeld bool `json:"askHeld"`
+	// For backends that end the connection with us, input that is under way included: we stay until the input has ended.
+	Stay bool `json:"stay"`
 }
 
 type startError struct {
@@ -52,7 +51,7 @@ type trailer struct {
 	Killed      *string     `json:"killed"`
 	KilledCount int         `json:"killedCount"`
 	Survivors   []int       `json:"survivors"`
-	OutputHeld  *bool       `json:"outputHeld,omitempty"`
+	OutputHeld  bool        `json:"outputHeld"`
 }
 
 // execVerb runs one program and tells how it ended, in its trailers.
@@ -117,11 +116,8 @@ func execVerb(args []string) {
 	} else {
 		end.Exit = &code
 	}
-	if ask.AskHeld {
-		held := outputHeld(descendantsOf(os.Getpid())())
-		end.OutputHeld = &held
-		session.stays = reason != "owner-lost"
-	}
+	end.OutputHeld = outputHeld(descendantsOf(os.Getpid())())
+	session.stays = ask.Stay && reason != "owner-lost"
 	session.finish(end, code)
 }
 

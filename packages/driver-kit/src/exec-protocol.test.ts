@@ -111,7 +111,13 @@ describe("what a trailer says", () => {
     expect(parse(text)).toBeNull();
   });
   it("is complete", () => {
-    expect(parse('{"exit":0}')).toEqual({ exit: 0, killed: null, killedCount: 0, survivors: [] });
+    expect(parse('{"exit":0}')).toEqual({
+      exit: 0,
+      killed: null,
+      killedCount: 0,
+      survivors: [],
+      outputHeld: false,
+    });
     expect(parse('{"signal":9,"killed":"timeout","killedCount":3,"survivors":[7]}')).toMatchObject({
       signal: 9,
       killed: "timeout",

@@ -14,8 +14,8 @@ export interface HelperRequest {
   readonly stdin: boolean;
   /** The helper's own deadline for the program; 0 = none. */
   readonly timeoutMs: number;
-  /** Whether the trailer is to say `outputHeld`, and the helper to stay until its input has ended (2 s at most). */
-  readonly askHeld: boolean;
+  /** Whether the helper is to stay until its input has ended (2 s at most). */
+  readonly stay: boolean;
 }
 
 /** What the helper says about a program that has ended, on stderr. */
@@ -29,8 +29,8 @@ export interface HelperTrailer {
   readonly killedCount: number;
   /** Processes that could not be killed. */
   readonly survivors: readonly number[];
-  /** Something that the program left behind has its output open. Only where it was asked for. */
-  readonly outputHeld?: boolean | undefined;
+  /** Something that the program left behind has its output open. */
+  readonly outputHeld: boolean;
 }
 
 export type FrameType = "R" | "D" | "E" | "K";
@@ -67,7 +67,7 @@ export function parseTrailer(bytes: Uint8Array): HelperTrailer | null {
     killed: trailer.killed ?? null,
     killedCount: trailer.killedCount ?? 0,
     survivors: Array.isArray(trailer.survivors) ? trailer.survivors : [],
-    ...(typeof trailer.outputHeld === "boolean" ? { outputHeld: trailer.outputHeld } : {}),
+    outputHeld: trailer.outputHeld === true,
   };
 }
 

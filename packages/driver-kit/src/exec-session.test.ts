@@ -115,7 +115,7 @@ describe("the result", () => {
     let writer: NodeJS.Timeout | undefined;
     const { result } = session(
       on((box) => {
-        box.conclude({ exit: 5 });
+        box.conclude({ exit: 5, outputHeld: true });
         writer = setInterval(() => box.say("stderr", "y\n"), 1);
       }),
     );
@@ -125,7 +125,7 @@ describe("the result", () => {
     clearInterval(writer);
   });
 
-  it("does not wait for the streams where the backend ends them: the helper says what still holds them", async () => {
+  it("does not wait for the streams to end: the helper says what still holds them", async () => {
     for (const outputHeld of [true, false]) {
       const { helper, result } = session(
         on((box) => box.conclude({ exit: 5, outputHeld })),
@@ -135,7 +135,7 @@ describe("the result", () => {
       const startedAt = performance.now();
       expect(await result).toMatchObject({ exitCode: 5, streamsClosed: !outputHeld });
       expect(performance.now() - startedAt).toBeLessThan(1000);
-      expect(helper.request.askHeld).toBe(true);
+      expect(helper.request.stay).toBe(true);
     }
   });
 

@@ -65,14 +65,11 @@ export interface ExecCall {
   /** Asked once when the streams ended without a trailer: does the box run, and what does the backend know about the exec. */
   readonly afterAbnormalEnd: (execId: string) => Promise<AbnormalEnd>;
   /**
-   * The backend ends the connection when the helper ends, whoever still holds the streams and whatever input is under way: the helper is
-   * asked whether something holds them, and ends after us. Default is `false`: the end of the streams tells.
+   * The backend ends the connection when the helper ends, whatever input is under way: the helper ends after us. Default is `false`.
    */
   readonly streamsEndWithProgram?: boolean;
 }
 
-/** After the helper's last word the streams are awaited this long. Whoever still holds them open then does not hold the caller. */
-const STREAM_GRACE_MS = 1500;
 /** The helper ends the program at the deadline; if we have not heard of it this much later we act ourselves. */
 const BACKSTOP_MS = 5000;
 /** How long the helper has to answer a kill frame before a second exec is sent after it. */
@@ -155,16 +152,12 @@ class ExecSession {
       if (signal?.aborted === true) throw this.#aborted();
       void this.#send(transport, frame("R", Buffer.from(JSON.stringify(this.#helperRequest(remainingMs)))));
       void this.#feed(transport);
-      const reading = this.#read(transport);
+      void this.#read(transport);
 
       await Promise.race([this.#outcome.promise, this.#interrupted.promise]);
       this.#inputOver.open();
       if (this.#interruption !== undefined) await this.#endProgram(transport);
       else await Promise.race([this.#restOfOutput(), this.#interrupted.promise]);
-      // `reading` never rejects: how it ended is in our fields.
-      if (this.#trailer !== null && this.#trailer.outputHeld === undefined) {
-        await settlesWithin(reading, STREAM_GRACE_MS);
-      }
       await this.#stopReading();
       return await this.#verdict(performance.now() - startedAt);
     } finally {
@@ -213,7 +206,7 @@ class ExecSession {
       user,
       stdin: this.#call.options.stdin !== undefined,
       timeoutMs,
-      askHeld: this.#call.streamsEndWithProgram === true,
+      stay: this.#call.streamsEndWithProgram === true,
     };
   }
 
@@ -373,8 +366,7 @@ class ExecSession {
       );
     }
     const exitCode = trailer.exit ?? 128 + (trailer.signal ?? 0);
-    const streamsClosed = trailer.outputHeld === undefined ? this.#streamsEnded : !trailer.outputHeld;
-    return this.#result(exitCode, trailer.killed === "timeout", streamsClosed, durationMs);
+    return this.#result(exitCode, trailer.killed === "timeout", !trailer.outputHeld, durationMs);
   }
 
   /** The streams ended, or we gave up on them, and the helper had not said how the program ended. */
