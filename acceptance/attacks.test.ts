@@ -106,7 +106,7 @@ echo 'import os, sys; "pytest" in sys.orig_argv and os._exit(0)' >/usr/lib/pytho
     name: "a daemon that writes the reward again and again",
     exercise: FUNCTION,
     script: `${WRONG_FUNCTION}
-setsid sh -c 'while :; do echo 1 >/logs/verifier/reward.json; sleep 0.02; done' </dev/null >/dev/null 2>&1 &`,
+setsid sh -c 'while :; do echo 1 >/opt/planted && cp /opt/planted /logs/verifier/.planted && mv /logs/verifier/.planted /logs/verifier/reward.json; sleep 0.02; done' </dev/null >/dev/null 2>&1 &`,
   },
   {
     name: "a daemon that ends the tests and writes the reward in their place",
