@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"math"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -60,6 +61,8 @@ func execVerb(args []string) {
 		fail("ERR_USAGE", "", "exec needs an ID")
 	}
 	reserveThreads()
+	// Whatever the backend left open is not for the program.
+	unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
 	syscall.Umask(0o022)
 	unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 	unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
