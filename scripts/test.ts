@@ -5,7 +5,7 @@
 // A driver named in BREAKWATER_FORCE (docker,...) must be tested; with CI=true every driver must.
 
 import { bringUp, drivers, type DriverUnderTest, testFolder } from "./lib/backends.ts";
-import { seconds } from "./lib/command.ts";
+import { seconds, source } from "./lib/command.ts";
 import { runTests, type TestCounts, type TestRun } from "./lib/vitest.ts";
 
 const UNIT_TIMEOUT_MS = 5 * 60_000;
@@ -70,11 +70,12 @@ async function testDriver(driver: DriverUnderTest, options: DriverOptions): Prom
       continue;
     }
     const env = { ...backend.env, CONFORMANCE: driver.name };
-    const selection = run.areas && {
-      files: [`${testFolder(driver.name)}/conformance`],
-      testName: `\\[(${run.areas.join("|")})\\.`,
+    const selection = run.cases && {
+      files: ["conformance", "grading"].map((file) => `${testFolder(driver.name)}/${file}`),
+      testName: `\\[(${run.cases.join("|").replaceAll(".", "\\.")})`,
     };
-    const tests = { reporter: "verbose", args: options.vitestArgs, env, ...selection } as const;
+    const through = run.insideNetwork === true ? source("backends/cli.ts", run.backend, "run") : [];
+    const tests = { reporter: "verbose", args: options.vitestArgs, env, through, ...selection } as const;
     record(name, await runTests({ ...tests, project: "live", timeoutMs: LIVE_TIMEOUT_MS }));
     if (options.long && run === first) {
       record(`${name}, long`, await runTests({ ...tests, project: "long", timeoutMs: LONG_TIMEOUT_MS }));

@@ -23,6 +23,8 @@ export interface TestRunOptions {
   /** Only tests whose name matches this expression. The others do not count as skipped. */
   readonly testName?: string;
   readonly args?: readonly string[];
+  /** A program that runs vitest, given as its arguments. */
+  readonly through?: readonly string[];
   readonly env?: Readonly<Record<string, string>>;
   readonly timeoutMs: number;
 }
@@ -35,9 +37,14 @@ export async function runTests(options: TestRunOptions): Promise<TestRun> {
     const reporters = [`--reporter=${options.reporter}`, "--reporter=json", `--outputFile.json=${report}`];
     const selected = options.testName === undefined ? [] : ["--testNamePattern", options.testName];
     const none = options.project === "long" ? ["--passWithNoTests"] : [];
+    const [program, ...before] = [...(options.through ?? []), "vitest"];
     const result = await command(
       [
-        ...(["vitest", "run", "--project", options.project] as const),
+        program ?? "vitest",
+        ...before,
+        "run",
+        "--project",
+        options.project,
         ...reporters,
         ...none,
         ...selected,
