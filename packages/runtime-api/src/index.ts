@@ -17,6 +17,8 @@ export { refusals } from "./refusals.ts";
 export type {
   BoxReport,
   DownloadLimits,
+  EgressDenial,
+  EgressReport,
   EndedBy,
   ExecOptions,
   ExecResult,

@@ -8,7 +8,8 @@ export interface OperationOptions {
 }
 
 /**
- * `new` → `starting` → `running` ⇄ `frozen` → `stopped` → `gone`. `unfit`: a promise could not be kept, only teardown is left.
+ * `new` → `starting` → `running` ⇄ `frozen` → `stopped` → `gone`. `unfit`: a promise could not be kept (a program that cannot be ended, a
+ * network policy that is not known to hold), only teardown is left.
  * A box that ended without us is found out by the next operation; until then its state is what we last knew.
  */
 export type RuntimeState = "new" | "starting" | "running" | "frozen" | "stopped" | "unfit" | "gone";
@@ -92,6 +93,26 @@ export interface BoxReport {
   readonly cpuMs: number | null;
   /** Mount points in the box whose files are lost when it stops, for instance `/dev/shm`. */
   readonly memoryMounts: readonly string[];
+  /** Of all allowlists that the box has had; `null` or absent where there was none, or where the driver does not count. */
+  readonly egress?: EgressReport | null | undefined;
+}
+
+/** What allowlists kept a box from reaching. */
+export interface EgressReport {
+  /** Everything that was refused: more than `denials` has, where it was much. */
+  readonly deniedCount: number;
+  /** The first of them, at most 1000, oldest first. */
+  readonly denials: readonly EgressDenial[];
+}
+
+export interface EgressDenial {
+  /** ISO 8601, UTC. */
+  readonly at: string;
+  /** As the box named it; `null` where it named none. */
+  readonly host: string | null;
+  readonly port: number;
+  /** What refused it, for instance `not-listed` or `port`. */
+  readonly rule: string;
 }
 
 /** One component of a path in a box, as it is: a link is not followed. */
@@ -192,6 +213,7 @@ export interface Runtime extends AsyncDisposable {
   /** Proven by id: the box and its services no longer exist. Else `ERR_TEARDOWN_UNCONFIRMED` with what is left. May be called again. */
   teardownConfirmed(options?: OperationOptions): Promise<Proof>;
 
+  /** Rejects with `ERR_NETWORK_LOST` while the box runs and what enforced its allowlist has ended. */
   report(options?: OperationOptions): Promise<BoxReport>;
   /** A service of the spec. Throws `TypeError` for a name that the spec does not have. */
   service(name: string): RuntimeService;
