@@ -6,7 +6,8 @@
 
 import { bringUp, drivers, type DriverUnderTest, testFolder } from "./lib/backends.ts";
 import { seconds, source } from "./lib/command.ts";
-import { runTests, type TestCounts, type TestRun } from "./lib/vitest.ts";
+import { describeFailures, type TestCounts } from "./lib/vitest-report.ts";
+import { runTests, type TestRun } from "./lib/vitest.ts";
 
 const UNIT_TIMEOUT_MS = 5 * 60_000;
 const LIVE_TIMEOUT_MS = 40 * 60_000;
@@ -15,7 +16,7 @@ const LONG_TIMEOUT_MS = 120 * 60_000;
 interface Part {
   readonly name: string;
   readonly durationMs: number;
-  readonly counts?: TestCounts;
+  readonly counts?: TestRun;
 }
 
 const parts: Part[] = [];
@@ -95,7 +96,9 @@ function summarize(): number {
     return `${name.padEnd(width)}  ${seconds(durationMs).padStart(8)}${result ?? ""}`;
   });
   const failed = sum("failed") + missing.length;
+  const failures = describeFailures(parts.map(({ name, counts }) => ({ name, failures: counts?.failures ?? [] })));
   const last = [
+    ...(failures === "" ? [] : [failures, ""]),
     ...lines,
     "",
     ...notRun,

@@ -2,16 +2,19 @@ import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { command } from "./command.ts";
-
-export interface TestCounts {
-  readonly passed: number;
-  readonly failed: number;
-  readonly skipped: number;
-}
+import {
+  countTests,
+  type Failure,
+  failuresOf,
+  parseReport,
+  REPORT_VARIABLE,
+  type TestCounts,
+} from "./vitest-report.ts";
 
 export interface TestRun extends TestCounts {
   readonly exitCode: number;
   readonly durationMs: number;
+  readonly failures: readonly Failure[];
 }
 
 export interface TestRunOptions {
@@ -33,12 +36,12 @@ export interface TestRunOptions {
 export async function runTests(options: TestRunOptions): Promise<TestRun> {
   const folder = await mkdtemp(join(tmpdir(), "breakwater-test-"));
   try {
-    const report = join(folder, "report.json");
-    const reporters = [`--reporter=${options.reporter}`, "--reporter=json", `--outputFile.json=${report}`];
+    const report = join(folder, "report.jsonl");
+    const reporters = [`--reporter=${options.reporter}`, "--reporter=./scripts/lib/vitest-reporter.ts"];
     const selected = options.testName === undefined ? [] : ["--testNamePattern", options.testName];
     const none = options.project === "long" ? ["--passWithNoTests"] : [];
     const [program, ...before] = [...(options.through ?? []), "vitest"];
-    const result = await command(
+    const { exitCode, timedOut, durationMs } = await command(
       [
         program ?? "vitest",
         ...before,
@@ -51,50 +54,29 @@ export async function runTests(options: TestRunOptions): Promise<TestRun> {
         ...(options.files ?? []),
         ...(options.args ?? []),
       ],
-      {
-        output: "show",
-        timeoutMs: options.timeoutMs,
-        ...(options.env !== undefined && { env: options.env }),
-      },
+      { output: "show", timeoutMs: options.timeoutMs, env: { ...options.env, [REPORT_VARIABLE]: report } },
     );
-    const counts = await readCounts(report, options.testName !== undefined || (options.args ?? []).length > 0);
-    // A file that cannot be loaded, an unhandled rejection or a dead runner is a failure that no test stands for.
-    const unnamed = result.exitCode !== 0 && counts.failed === 0 ? 1 : 0;
-    return { ...counts, failed: counts.failed + unnamed, exitCode: result.exitCode, durationMs: result.durationMs };
+    const text = await readFile(report, "utf8").catch(() => "");
+    const isSelection = options.testName !== undefined || (options.args ?? []).length > 0;
+    return { ...readRun(text, { exitCode, timedOut, isSelection }), exitCode, durationMs };
   } finally {
     await rm(folder, { recursive: true, force: true });
   }
 }
 
-/** What we read of vitest's JSON report. */
-interface Report {
-  readonly testResults: readonly { readonly assertionResults: readonly ReportedTest[] }[];
+interface EndOfRun {
+  readonly exitCode: number;
+  readonly timedOut: boolean;
+  readonly isSelection: boolean;
 }
 
-interface ReportedTest {
-  readonly status: "passed" | "failed" | "skipped" | "pending" | "todo" | "disabled";
-  readonly meta?: { readonly conformance?: { readonly outcome: string } };
-}
-
-async function readCounts(report: string, isSelection: boolean): Promise<TestCounts> {
-  let text: string;
-  try {
-    text = await readFile(report, "utf8");
-  } catch {
-    return { passed: 0, failed: 0, skipped: 0 };
-  }
-  return countTests(JSON.parse(text) as Report, isSelection);
-}
-
-export function countTests(report: Report, isSelection: boolean): TestCounts {
-  const tests = report.testResults.flatMap((file) => file.assertionResults);
-  const passed = tests.filter(({ status }) => status === "passed").length;
-  const failed = tests.filter(({ status }) => status === "failed").length;
-  // In a selection, vitest calls everything else skipped too; a case of the conformance suite says which it was.
-  const wasSkipped = ({ meta }: ReportedTest): boolean =>
-    !isSelection || (meta?.conformance !== undefined && meta.conformance.outcome !== "pending");
-  const skipped = tests.filter(
-    (test) => test.status !== "passed" && test.status !== "failed" && wasSkipped(test),
-  ).length;
-  return { passed, failed, skipped };
+/** A run that ended badly has a failure, whatever its report says. */
+export function readRun(
+  report: string,
+  { exitCode, timedOut, isSelection }: EndOfRun,
+): TestCounts & { readonly failures: readonly Failure[] } {
+  const lines = [...parseReport(report)];
+  const why = timedOut ? "the run took too long and was ended" : `vitest ended with ${exitCode}`;
+  if (timedOut || (exitCode !== 0 && failuresOf(lines).length === 0)) lines.push({ name: "the whole run", error: why });
+  return { ...countTests(lines, isSelection), failures: failuresOf(lines) };
 }
