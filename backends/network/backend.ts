@@ -238,7 +238,8 @@ function environment(folders: BackendFolders): NetworkEnvironment {
   };
 }
 
-function settingsFiles(run: string): Record<string, string> {
+/** The files that network.sh and its services read, by name. */
+export function settingsFiles(run: string): Record<string, string> {
   const { host, router, resolvers } = fakeInternet;
   const { v4, v6 } = fakeAddresses();
   const config = {

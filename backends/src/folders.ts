@@ -13,24 +13,26 @@ export interface BackendFolders {
 }
 
 /** The backends whose engine lives in namespaces of its own, with the fake internet. */
-export type SealedName = "network" | "podman";
+export type SealedName = (typeof sealedNames)[number];
+
+const sealedNames = ["network", "podman", "kubernetes", "kubernetes-open"] as const;
 
 const defaultRunFolder = "/run/breakwater";
 
 /**
  * `BREAKWATER_CACHE_FOLDER` and `BREAKWATER_RUN_FOLDER` give a second, independent set of backends; `BREAKWATER_SEALED` is part of
- * what the podman backend's `env` prints.
+ * what the `env` of sealed backends prints.
  */
 export function backendFolders(env: NodeJS.ProcessEnv = process.env): BackendFolders {
   return {
     cache: env["BREAKWATER_CACHE_FOLDER"] ?? join(env["XDG_CACHE_HOME"] || join(homedir(), ".cache"), "breakwater"),
     run: env["BREAKWATER_RUN_FOLDER"] ?? defaultRunFolder,
-    sealed: env["BREAKWATER_SEALED"] === "podman" ? "podman" : "network",
+    sealed: sealedNames.find((name) => name === env["BREAKWATER_SEALED"]) ?? "network",
   };
 }
 
 /** The name of a backend's bridge and control group: another one for each set of folders, at most 15 characters. */
 export function bridgeName(folders: BackendFolders, backend: "docker" | SealedName): string {
-  if (folders.run === defaultRunFolder) return `breakwater${["docker", "network", "podman"].indexOf(backend)}`;
+  if (folders.run === defaultRunFolder) return `breakwater${["docker", ...sealedNames].indexOf(backend)}`;
   return `bw-${createHash("sha256").update(`${folders.run} ${backend}`).digest("hex").slice(0, 8)}`;
 }
