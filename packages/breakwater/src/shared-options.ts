@@ -1,3 +1,4 @@
+import { parseAllowlistEntry } from "@breakwater/runtime-api";
 import { InvalidArgumentError, Option } from "commander";
 
 /** `-e` is Harbor's name for it. */
@@ -39,4 +40,13 @@ export function assignment(text: string): readonly [name: string, value: string]
   const at = text.indexOf("=");
   if (at < 1) throw new InvalidArgumentError("Expected NAME=value.");
   return [text.slice(0, at), text.slice(at + 1)];
+}
+
+/** A host name, `*.example.com`, an address or a network: as in a task's `allowed_hosts`. */
+export function allowlistEntry(text: string): string {
+  try {
+    return parseAllowlistEntry(text).host;
+  } catch (error) {
+    throw new InvalidArgumentError((error as Error).message);
+  }
 }

@@ -1,7 +1,7 @@
 import { Option, type Command } from "commander";
 import type { TrialOptions } from "@breakwater/harbor-taskset";
 
-import { assignment, collect, positiveNumber, wholeNumber } from "./shared-options.ts";
+import { allowlistEntry, assignment, collect, positiveNumber, wholeNumber } from "./shared-options.ts";
 
 /** The flags that `run` and `check` share; Harbor's names where it has one. */
 export interface TrialFlags {
@@ -15,6 +15,9 @@ export interface TrialFlags {
   readonly artifact?: readonly string[];
   readonly ae?: readonly (readonly [string, string])[];
   readonly ve?: readonly (readonly [string, string])[];
+  readonly allowAgentHost?: readonly string[];
+  readonly allowEnvironmentHost?: readonly string[];
+  readonly allowVerifierHost?: readonly string[];
   readonly overrideCpus?: number;
   readonly overrideMemoryMb?: number;
   readonly overrideStorageMb?: number;
@@ -45,6 +48,17 @@ export function addTrialFlags(command: Command): Command {
     .option("--artifact <path>", "a further artifact; may be repeated", collect(String))
     .option("--ae <name=value>", "environment of the agent; may be repeated", collect(assignment))
     .option("--ve <name=value>", "environment of the verifier; may be repeated", collect(assignment))
+    .option(
+      "--allow-agent-host <host>",
+      "a host that the agent may reach where its network is restricted, for instance its model's; may be repeated",
+      collect(allowlistEntry),
+    )
+    .option(
+      "--allow-environment-host <host>",
+      "the same for every box that [environment] describes; may be repeated",
+      collect(allowlistEntry),
+    )
+    .option("--allow-verifier-host <host>", "the same for the verifier; may be repeated", collect(allowlistEntry))
     .option("--override-cpus <number>", "cores of every box, instead of the task's", positiveNumber)
     .option("--override-memory-mb <number>", "memory of every box in MiB, instead of the task's", wholeNumber(1))
     .option("--override-storage-mb <number>", "disk of every box in MiB, instead of the task's", wholeNumber(1))
@@ -66,6 +80,9 @@ export function trialOptions(flags: TrialFlags): TrialOptions {
     artifacts: flags.artifact,
     agentEnv: flags.ae === undefined ? undefined : Object.fromEntries(flags.ae),
     verifierEnv: flags.ve === undefined ? undefined : Object.fromEntries(flags.ve),
+    allowAgentHosts: flags.allowAgentHost,
+    allowEnvironmentHosts: flags.allowEnvironmentHost,
+    allowVerifierHosts: flags.allowVerifierHost,
     overrideCpus: flags.overrideCpus,
     overrideMemoryMb: flags.overrideMemoryMb,
     overrideStorageMb: flags.overrideStorageMb,

@@ -1,33 +1,37 @@
-import { isRuntimeError, type PreparedImage, type Runtime } from "@breakwater/runtime-api";
+import type { PreparedImage, Runtime } from "@breakwater/runtime-api";
 
 import type { Agent } from "./agents.ts";
 import { endOfBox, isInfrastructure } from "./box-end.ts";
 import { OutputLog } from "./output-log.ts";
 import { workInBox, type PhaseEnd } from "./phase-box.ts";
+import { underPolicy } from "./phase-network.ts";
 import type { AgentOutcome } from "./result.ts";
 import { messageOf } from "./trial-error.ts";
 import { abortedFailure, enter, type Trial } from "./trial.ts";
-
-/** For a change of the network policy. */
-const NETWORK_TIMEOUT_MS = 120_000;
 
 /**
  * Step 3, the agent at work: under its timeout and its network policy, which is undone afterwards. However the agent ends, it is graded; only what
  * it cannot have brought about ends the trial.
  */
 export async function runAgentPhase(trial: Trial, box: Runtime, image: PreparedImage, agent: Agent): Promise<void> {
-  const { plan, events, record, signal } = trial;
+  const { plan, record, signal } = trial;
   enter(trial, "agent");
-  if (plan.agent.network !== null) {
-    await box.setNetwork(plan.agent.network, { signal, timeoutMs: NETWORK_TIMEOUT_MS });
-    events.emit("network.changed", { box: box.id, details: { policy: plan.agent.network } });
-  }
+  const network = { of: "agent", policy: plan.agent.network, goesOn: true, signal } as const;
+  const end = await underPolicy(trial, box, network, () => runAgent(trial, box, image, agent));
+  if (end.status === "aborted" || record.agent === null) throw abortedFailure(trial);
 
+  const endedBy = await endOfBox(trial, box, "agent");
+  if (endedBy !== null) record.agent = { ...record.agent, status: "box-ended", boxEndedBy: endedBy };
+  else if (end.status === "threw" && isInfrastructure(end.error)) throw end.error;
+}
+
+async function runAgent(trial: Trial, box: Runtime, image: PreparedImage, agent: Agent): Promise<PhaseEnd<void>> {
+  const { plan, events, record } = trial;
   events.emit("agent.started", { box: box.id, details: { timeoutMs: plan.agent.deadlineMs, user: plan.agent.user } });
   const startedAt = performance.now();
   const end = await work(trial, box, image, agent);
   const durationMs = Math.round(performance.now() - startedAt);
-  if (end.status === "aborted") throw abortedFailure(trial);
+  if (end.status === "aborted") return end;
 
   record.agent = {
     status: STATUS[end.status],
@@ -37,24 +41,7 @@ export async function runAgentPhase(trial: Trial, box: Runtime, image: PreparedI
     boxEndedBy: null,
   };
   events.emit("agent.ended", { box: box.id, details: { ...record.agent } });
-  const endedBy = await endOfBox(trial, box, "agent");
-  if (endedBy !== null) record.agent = { ...record.agent, status: "box-ended", boxEndedBy: endedBy };
-  if (endedBy !== null) return;
-  if (end.status === "threw" && isInfrastructure(end.error)) throw end.error;
-
-  if (plan.agent.network !== null) await restoreBaseline(trial, box);
-}
-
-/** Hooks run under the box's own policy again. */
-async function restoreBaseline(trial: Trial, box: Runtime): Promise<void> {
-  const baseline = box.spec.network.initial;
-  try {
-    await box.setNetwork(baseline, { signal: trial.signal, timeoutMs: NETWORK_TIMEOUT_MS });
-  } catch (error) {
-    if (!isRuntimeError(error, "ERR_BOX_LOST") || (await endOfBox(trial, box, "agent")) === null) throw error;
-    return;
-  }
-  trial.events.emit("network.changed", { box: box.id, details: { policy: baseline } });
+  return end;
 }
 
 async function work(trial: Trial, box: Runtime, image: PreparedImage, agent: Agent): Promise<PhaseEnd<void>> {
@@ -82,8 +69,7 @@ const STATUS = {
   returned: "completed",
   threw: "failed",
   "timed-out": "timed-out",
-  aborted: "failed",
-} as const satisfies Record<PhaseEnd<void>["status"], AgentOutcome["status"]>;
+} as const satisfies Record<Exclude<PhaseEnd<void>["status"], "aborted">, AgentOutcome["status"]>;
 
 function describeEnd(trial: Trial, end: PhaseEnd<void>): string | null {
   switch (end.status) {

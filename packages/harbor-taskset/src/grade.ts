@@ -6,6 +6,7 @@ import { workdirOf } from "./boxes.ts";
 import { keepLogs, killWhatCanBeKilled, warn } from "./collect.ts";
 import { OutputLog } from "./output-log.ts";
 import { workInBox } from "./phase-box.ts";
+import { underPolicy } from "./phase-network.ts";
 import { REWARD_DIRECTORY, TESTS_DIRECTORY } from "./restore.ts";
 import type { BoundedOutput, CollectedFrom, EndedByContents } from "./result.ts";
 import {
@@ -53,39 +54,17 @@ export interface GradeOptions {
  * are none. They are whatever the verifier wrote, and nothing else.
  */
 export async function grade(trial: Trial, box: Runtime, image: PreparedImage, options: GradeOptions): Promise<void> {
-  const { plan, events, record, signal } = trial;
+  const { plan, record, signal } = trial;
   const { deadline, of } = options;
-  if (plan.verifier.network !== null) {
-    await box.setNetwork(plan.verifier.network, { signal: deadline.signal });
-    events.emit("network.changed", { box: box.id, details: { policy: plan.verifier.network } });
-  }
 
   // 10. The tests
-  enter(trial, "run");
-  events.emit("verifier.started", {
-    box: box.id,
-    details: { timeoutMs: deadline.remainingMs, user: plan.verifier.user },
-  });
-  const startedAt = performance.now();
-  const log = new OutputLog(await trial.folder.path("verifier/test-stdout.txt"), trial.redactor);
-  let run: TestRun;
-  try {
-    run = await (options.verify === undefined
-      ? runScript(trial, box, deadline, log)
-      : runVerify(trial, box, image, options.verify, deadline, log));
-  } finally {
-    log[Symbol.dispose]();
-  }
-  const durationMs = Math.round(performance.now() - startedAt);
+  const network = { of, policy: plan.verifier.network, goesOn: !options.mayStop, signal: deadline.signal };
+  const run = await underPolicy(trial, box, network, () => runTests(trial, box, image, options));
 
   // 11. What became of the box, and what is in it once nothing runs any more
-  const { exitCode, timedOut } = run;
-  const output = log.end();
-  record.verifier = { exitCode, timedOut, durationMs, output, rewardFrom: null, readFrom: null, boxEndedBy: null };
-  const details = { exitCode, timedOut, durationMs, outputBytes: output.bytes, error: run.error?.message ?? null };
-  events.emit("verifier.ended", { box: box.id, details });
   const boxEndedBy = await endOfBox(trial, box, of);
-  record.verifier = { ...record.verifier, boxEndedBy };
+  const { exitCode, timedOut, durationMs, output } = run;
+  record.verifier = { exitCode, timedOut, durationMs, output, rewardFrom: null, readFrom: null, boxEndedBy };
   if (run.error !== null && isInfrastructure(run.error) && boxEndedBy === null) throw run.error;
 
   const readFrom = await quietenGradingBox(trial, box, boxEndedBy, options, timedOut);
@@ -95,7 +74,37 @@ export async function grade(trial: Trial, box: Runtime, image: PreparedImage, op
   await keepVerifierLogs(trial, box);
 
   if (signal.aborted && found === null) throw abortedFailure(trial);
-  record.rewards = verdict(run, found, boxEndedBy, output, deadline);
+  record.rewards = verdict(run, found, boxEndedBy, deadline);
+}
+
+async function runTests(
+  trial: Trial,
+  box: Runtime,
+  image: PreparedImage,
+  { verify, deadline }: GradeOptions,
+): Promise<TestRun & { readonly durationMs: number; readonly output: BoundedOutput }> {
+  const { plan, events, folder, redactor } = trial;
+  enter(trial, "run");
+  const details = { timeoutMs: deadline.remainingMs, user: plan.verifier.user };
+  events.emit("verifier.started", { box: box.id, details });
+  const startedAt = performance.now();
+  const log = new OutputLog(await folder.path("verifier/test-stdout.txt"), redactor);
+  let run: TestRun;
+  try {
+    run = await (verify === undefined
+      ? runScript(trial, box, deadline, log)
+      : runVerify(trial, box, image, verify, deadline, log));
+  } finally {
+    log[Symbol.dispose]();
+  }
+  const durationMs = Math.round(performance.now() - startedAt);
+  const output = log.end();
+  const { exitCode, timedOut, error } = run;
+  events.emit("verifier.ended", {
+    box: box.id,
+    details: { exitCode, timedOut, durationMs, outputBytes: output.bytes, error: error?.message ?? null },
+  });
+  return { ...run, durationMs, output };
 }
 
 interface TestRun {
@@ -269,10 +278,9 @@ async function keepVerifierLogs(trial: Trial, box: Runtime): Promise<void> {
 }
 
 function verdict(
-  run: TestRun,
+  run: TestRun & { readonly output: BoundedOutput },
   found: FoundReward | null,
   boxEndedBy: EndedByContents | null,
-  output: BoundedOutput,
   deadline: VerifierDeadline,
 ): Rewards {
   if (run.timedOut) throw deadline.timeout(run.error ?? undefined);
@@ -283,7 +291,8 @@ function verdict(
     const code = parsed.reason === "empty" ? "ERR_REWARD_EMPTY" : "ERR_REWARD_INVALID";
     throw new TrialFailure(parsed.reason, code, `the verifier's reward is none: ${parsed.message}`);
   }
-  const end = (output.tail === "" ? output.head : output.tail).trim().slice(-1000);
+  const { head, tail } = run.output;
+  const end = (tail === "" ? head : tail).trim().slice(-1000);
   const said = end === "" ? "" : `; the end of its output: ${end}`;
   if (boxEndedBy !== null) {
     throw new TrialFailure(

@@ -29,7 +29,9 @@ export interface TrialOptions {
   readonly verifierEnv?: Readonly<Record<string, string>> | undefined;
   /** Hosts that the agent may reach besides the task's, for instance its model's endpoint. Nothing is added unless it is said here. */
   readonly allowAgentHosts?: readonly string[] | undefined;
-  /** The same for the verifier. */
+  /** The same for every box that `[environment]` describes: the agent's at any time, and a verifier's that has no environment of its own. */
+  readonly allowEnvironmentHosts?: readonly string[] | undefined;
+  /** The same for the verifier, and for its own box at any time. */
   readonly allowVerifierHosts?: readonly string[] | undefined;
   /** Instead of the task's value, for every box of the trial. Cores. */
   readonly overrideCpus?: number | undefined;

@@ -467,6 +467,53 @@ describe("networks", () => {
     expect(verifier.agent.network).toBeNull();
   });
 
+  test("hosts of the environment are in every box that [environment] describes, from its start", async () => {
+    const toml = 'environment.network_mode = "no-network"';
+    const allowEnvironmentHosts = ["pypi.org"];
+    const baseline = { mode: "allowlist", hosts: ["pypi.org"] };
+    const copy = await plan(`${toml}\n${SEPARATE}`, { allowEnvironmentHosts, allowVerifierHosts: ["a.b"] });
+    expect(copy.agentBox.spec.network).toEqual({ initial: baseline, later: [] });
+    expect(copy.verifier.box?.spec.network?.initial).toEqual({ mode: "allowlist", hosts: ["pypi.org", "a.b"] });
+    expect([copy.agent.network, copy.verifier.network]).toEqual([null, null]);
+
+    const own = await plan(`${toml}\nverifier.environment = { network_mode = "no-network" }`, {
+      allowEnvironmentHosts,
+    });
+    expect(own.verifier.box?.spec.network).toEqual({ initial: { mode: "no-network" }, later: [] });
+
+    const agent = await plan(`${toml}\nagent.network_mode = "no-network"`, { allowEnvironmentHosts });
+    expect(agent.agentBox.spec.network).toEqual({ initial: baseline, later: [{ mode: "no-network" }] });
+    expect(agent.agent.network).toEqual({ mode: "no-network" });
+  });
+
+  test("the verifier's hosts are in a shared phase, and in its own box from its start", async () => {
+    const toml = 'environment.network_mode = "no-network"\nverifier.network_mode = "no-network"';
+    const allowVerifierHosts = ["a.b"];
+    const listed = { mode: "allowlist", hosts: ["a.b"] };
+    const shared = await plan(toml, { allowVerifierHosts });
+    expect(shared.agentBox.spec.network).toEqual({ initial: { mode: "no-network" }, later: [listed] });
+    expect(shared.verifier.network).toEqual(listed);
+    const separate = await plan(`${toml}\nverifier.environment = { network_mode = "no-network" }`, {
+      allowVerifierHosts,
+    });
+    expect(separate.verifier.box?.spec.network).toEqual({ initial: listed, later: [] });
+  });
+
+  test("the caller's hosts are to blame for a policy that cannot be had", async () => {
+    const toml = `environment.network_mode = "no-network"\nverifier.environment = { network_mode = "no-network" }`;
+    const hosts = { allowAgentHosts: ["a.b"], allowVerifierHosts: ["c.d"] };
+    expect(places(await refusal(toml, hosts, {}, { networkModes: ["public", "no-network"] }))).toEqual([
+      "options: allowAgentHosts",
+      "options: allowVerifierHosts",
+    ]);
+    expect(
+      places(await refusal(toml, { allowEnvironmentHosts: ["a.b"] }, {}, { networkModes: ["public", "no-network"] })),
+    ).toEqual(["options: allowEnvironmentHosts"]);
+    expect(places(await refusal(toml, { allowAgentHosts: ["a.b"] }, {}, { networkChange: "none" }))).toEqual([
+      "options: allowAgentHosts",
+    ]);
+  });
+
   test("a public network stays public, with a warning", async () => {
     const planned = await plan("", { allowAgentHosts: ["a.b"] });
     expect(planned.agent.network).toBeNull();
@@ -628,6 +675,8 @@ test.each<PlanOptions>([
   { verifierEnv: { A: "\0" } },
   { artifactLimits: { maxBytes: -1 } },
   { allowAgentHosts: ["https://x"] },
+  { allowEnvironmentHosts: ["*"] },
+  { allowVerifierHosts: ["a:443"] },
 ])("options that make no sense are a TypeError: %j", async (options) => {
   const task = await load("");
   expect(() => planTrial(task, CAPABILITIES, options)).toThrow(TypeError);

@@ -69,23 +69,21 @@ export function planTrial(task: Task, capabilities: RuntimeCapabilities, options
   }
 
   // 2. What the phases may reach
-  const agentBaseline = task.environment.network;
-  const agentPolicy = allowHosts(
-    task.agent.network ?? agentBaseline,
-    options.allowAgentHosts,
-    "allowAgentHosts",
-    notes,
-  );
+  const environmentHosts = { option: "allowEnvironmentHosts", hosts: options.allowEnvironmentHosts } as const;
+  const agentHosts = { option: "allowAgentHosts", hosts: options.allowAgentHosts } as const;
+  const verifierHosts = { option: "allowVerifierHosts", hosts: options.allowVerifierHosts } as const;
+  const agentBaseline = allowHosts(task.environment.network, environmentHosts);
+  const agentPolicy = allowHosts(task.agent.network ?? agentBaseline, agentHosts);
   const verifierBaseline =
-    image === null ? agentBaseline : allowHosts(verifierEnvironment.network, options.allowVerifierHosts, null, notes);
-  const verifierPolicy = allowHosts(
-    task.verifier.network ?? verifierBaseline,
-    options.allowVerifierHosts,
-    "allowVerifierHosts",
-    notes,
-  );
+    image === null ? agentBaseline : allowHosts(inherits ? agentBaseline : verifierEnvironment.network, verifierHosts);
+  const verifierPolicy = allowHosts(task.verifier.network ?? verifierBaseline, verifierHosts);
+  notes.warnOfNoEffect(environmentHosts, [task.environment.network]);
+  notes.warnOfNoEffect(agentHosts, [agentPolicy]);
+  notes.warnOfNoEffect(verifierHosts, [verifierBaseline, verifierPolicy]);
   const agentNetwork = sameNetworkPolicy(agentPolicy, agentBaseline) ? null : agentPolicy;
   const verifierNetwork = sameNetworkPolicy(verifierPolicy, verifierBaseline) ? null : verifierPolicy;
+  const agentPhase = placePolicy(agentNetwork, task.agent.network, "agent.network_mode", agentHosts);
+  const verifierPhase = placePolicy(verifierNetwork, task.verifier.network, "verifier.network_mode", verifierHosts);
 
   // 3. Deadlines
   const scale = (specific: number | undefined, ms: number): number =>
@@ -139,8 +137,9 @@ export function planTrial(task: Task, capabilities: RuntimeCapabilities, options
     healthcheck: task.environment.healthcheck,
   };
   notes.refuseSpec("agent", agentSpec, capabilities, "environment", options, [
-    ["agent.network_mode", agentNetwork],
-    ["verifier.network_mode", image === null ? verifierNetwork : null],
+    placePolicy(agentBaseline, task.environment.network, "environment.network_mode", environmentHosts),
+    agentPhase,
+    ...(image === null ? [verifierPhase] : []),
   ]);
 
   let verifierBox: VerifierBoxPlan | null = null;
@@ -166,7 +165,8 @@ export function planTrial(task: Task, capabilities: RuntimeCapabilities, options
       healthcheck,
     };
     notes.refuseSpec("verifier", spec, capabilities, verifierTable, options, [
-      ["verifier.network_mode", verifierNetwork],
+      placePolicy(verifierBaseline, verifierEnvironment.network, `${verifierTable}.network_mode`, verifierHosts),
+      verifierPhase,
     ]);
   }
   refuseImages(agentBox, verifierBox, capabilities, notes);
@@ -250,6 +250,17 @@ class Notes {
     this.warnings.push(this.#atKey({ key, message, advice }));
   }
 
+  /** Hosts that are added to nothing but public networks. */
+  warnOfNoEffect({ option, hosts = [] }: AllowedHosts, policies: readonly NetworkPolicy[]): void {
+    if (hosts.length === 0 || policies.some(({ mode }) => mode !== "public")) return;
+    this.warn({
+      file: OPTIONS,
+      key: option,
+      message: "has no effect: the network is public",
+      advice: "leave it out",
+    });
+  }
+
   /** Everything that a backend will not do for this box, at the keys that asked for it. */
   refuseSpec(
     box: "agent" | "verifier",
@@ -257,67 +268,71 @@ class Notes {
     capabilities: RuntimeCapabilities,
     table: string,
     options: PlanOptions,
-    phases: readonly (readonly [string, NetworkPolicy | null])[],
+    policies: readonly PlacedPolicy[],
   ): void {
-    for (const refusal of refusals(parseRuntimeSpec({ ...spec, image: "planned" }), capabilities)) {
-      const message = `the ${box}'s box: ${refusal.message}`;
-      const { key, code } = refusal;
-      if (key === "cpus" && options.overrideCpus !== undefined) {
-        this.refuse({ file: OPTIONS, key: "overrideCpus", message, advice: refusal.advice });
-      } else if (key === "memoryMb" && options.overrideMemoryMb !== undefined) {
-        this.refuse({ file: OPTIONS, key: "overrideMemoryMb", message, advice: refusal.advice });
-      } else {
-        this.refuseKey(this.#keyOf(key, code, table, box, spec, phases), message, refusal.advice);
-      }
+    for (const { key, code, message, advice } of refusals(
+      parseRuntimeSpec({ ...spec, image: "planned" }),
+      capabilities,
+    )) {
+      const place = this.#placeOf(key, code, table, box, spec, options, policies);
+      this.problems.push({ ...place, message: `the ${box}'s box: ${message}`, advice });
     }
   }
 
-  #keyOf(
+  #placeOf(
     key: string,
     code: RefusalCode,
     table: string,
     box: "agent" | "verifier",
     spec: PlannedSpec,
-    phases: readonly (readonly [string, NetworkPolicy | null])[],
-  ): string {
-    const written = (...names: readonly string[]): string => {
+    options: PlanOptions,
+    policies: readonly PlacedPolicy[],
+  ): Pick<TasksetProblem, "file" | "key" | "line"> {
+    const written = (...names: readonly string[]): Pick<TasksetProblem, "file" | "key" | "line"> => {
       const keys = names.map((name) => `${table}.${name}`);
-      return keys.find((one) => Object.hasOwn(this.#lines, one)) ?? keys[0] ?? table;
+      return this.#placeOfKey(keys.find((one) => Object.hasOwn(this.#lines, one)) ?? keys[0] ?? table);
     };
     switch (code) {
       case "REFUSED_CPUS":
-        return written("cpus");
+        return options.overrideCpus === undefined ? written("cpus") : { file: OPTIONS, key: "overrideCpus" };
       case "REFUSED_MEMORY":
-        return written("memory_mb", "memory");
+        return options.overrideMemoryMb === undefined
+          ? written("memory_mb", "memory")
+          : { file: OPTIONS, key: "overrideMemoryMb" };
       case "REFUSED_GPUS":
         return written("gpus");
       case "REFUSED_OPERATING_SYSTEM":
         return written("os");
       case "REFUSED_LIFETIME":
-        return box === "agent" ? "agent.timeout_sec" : "verifier.timeout_sec";
+        return this.#placeOfKey(box === "agent" ? "agent.timeout_sec" : "verifier.timeout_sec");
       case "REFUSED_NETWORK_MODE":
       case "REFUSED_NETWORK_CHANGE":
       case "REFUSED_ALLOWLIST_ENTRY": {
+        const [initial, ...phases] = policies;
         const index = /^network\.later\[(\d+)\]$/.exec(key)?.[1];
-        const policy = index === undefined ? undefined : spec.network?.later?.[Number(index)];
-        const phase =
-          policy === undefined
-            ? key === "network.later"
-              ? phases.find(([, one]) => one !== null)
-              : undefined
-            : phases.find(([, one]) => one !== null && sameNetworkPolicy(one, policy));
-        if (phase === undefined) return written("network_mode", "allow_internet");
-        return phase[0];
+        const later = index === undefined ? undefined : spec.network?.later?.[Number(index)];
+        const placed =
+          key === "network.initial"
+            ? initial
+            : phases.find(({ policy }) => policy !== null && (later === undefined || sameNetworkPolicy(policy, later)));
+        if (placed?.option !== undefined) return { file: OPTIONS, key: placed.option };
+        return placed === undefined || placed === initial
+          ? written("network_mode", "allow_internet")
+          : this.#placeOfKey(placed.key);
       }
       case "REFUSED_SERVICES":
       case "REFUSED_USER":
-        return table;
+        return this.#placeOfKey(table);
     }
   }
 
-  #atKey({ key, message, advice }: KeyProblem): TasksetProblem {
+  #placeOfKey(key: string): Pick<TasksetProblem, "file" | "key" | "line"> {
     const line = lineOfKey(this.#lines, key);
-    return { file: TASK_FILE, key, ...(line === undefined ? {} : { line }), message, advice };
+    return { file: TASK_FILE, key, ...(line === undefined ? {} : { line }) };
+  }
+
+  #atKey({ key, message, advice }: KeyProblem): TasksetProblem {
+    return { ...this.#placeOfKey(key), message, advice };
   }
 }
 
@@ -380,24 +395,33 @@ function checkScript(task: Task, mode: VerifierMode, image: ImageChoice | null, 
   });
 }
 
-/** A policy with the caller's hosts: public stays public, everything else becomes an allowlist. `option`: to be named in a warning. */
-function allowHosts(
-  policy: NetworkPolicy,
-  hosts: readonly string[] | undefined,
-  option: string | null,
-  notes: Notes,
-): NetworkPolicy {
-  if (hosts === undefined || hosts.length === 0) return policy;
-  if (policy.mode === "public") {
-    if (option !== null)
-      notes.warn({
-        file: OPTIONS,
-        key: option,
-        message: "has no effect: the network is public",
-        advice: "leave it out",
-      });
-    return policy;
-  }
+/** A policy and what asked for it. */
+interface PlacedPolicy {
+  /** `null` = none of its own. */
+  readonly policy: NetworkPolicy | null;
+  readonly key: string;
+  /** Set if the caller's hosts are what made it. */
+  readonly option: AllowedHosts["option"] | undefined;
+}
+
+function placePolicy(
+  policy: NetworkPolicy | null,
+  written: NetworkPolicy | null,
+  key: string,
+  { option, hosts = [] }: AllowedHosts,
+): PlacedPolicy {
+  const asWritten = policy === null || (written !== null && sameNetworkPolicy(policy, written));
+  return { policy, key, option: asWritten || hosts.length === 0 ? undefined : option };
+}
+
+interface AllowedHosts {
+  readonly option: "allowAgentHosts" | "allowEnvironmentHosts" | "allowVerifierHosts";
+  readonly hosts: readonly string[] | undefined;
+}
+
+/** A policy with the caller's hosts: public stays public, everything else becomes an allowlist. */
+function allowHosts(policy: NetworkPolicy, { hosts = [] }: AllowedHosts): NetworkPolicy {
+  if (hosts.length === 0 || policy.mode === "public") return policy;
   return parseNetworkPolicy({
     mode: "allowlist",
     hosts: [...(policy.mode === "allowlist" ? policy.hosts : []), ...hosts],
@@ -622,7 +646,7 @@ function checkOptions(options: PlanOptions): void {
   for (const [key, value] of Object.entries(options.artifactLimits ?? {})) {
     if (!(Number.isSafeInteger(value) && value >= 0)) mistakes.push(`artifactLimits.${key}: expected a whole number`);
   }
-  for (const key of ["allowAgentHosts", "allowVerifierHosts"] as const) {
+  for (const key of ["allowAgentHosts", "allowEnvironmentHosts", "allowVerifierHosts"] as const) {
     try {
       parseNetworkPolicy({ mode: "allowlist", hosts: options[key] ?? [] });
     } catch (error) {

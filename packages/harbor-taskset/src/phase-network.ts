@@ -1,0 +1,53 @@
+import { isRuntimeError, type NetworkPolicy, type Runtime } from "@breakwater/runtime-api";
+
+import { endOfBox } from "./box-end.ts";
+import type { Trial } from "./trial.ts";
+
+const NETWORK_TIMEOUT_MS = 120_000;
+
+export interface PhaseNetwork {
+  readonly of: "agent" | "verifier";
+  /** `null` = the box's baseline stays, and nothing is switched. */
+  readonly policy: NetworkPolicy | null;
+  /** `false`: the box is stopped next, and need not get its baseline back. */
+  readonly goesOn: boolean;
+  /** For switching. Going back does not take it: the box may be the caller's, and live on. */
+  readonly signal: AbortSignal;
+}
+
+/**
+ * A phase under a policy of its own. However it ends, the box's baseline is in force again when this returns, unless the box was ended by its
+ * contents meanwhile.
+ */
+export async function underPolicy<T>(
+  trial: Trial,
+  box: Runtime,
+  { of, policy, goesOn, signal }: PhaseNetwork,
+  phase: () => Promise<T>,
+): Promise<T> {
+  if (policy === null) return await phase();
+  await change(trial, box, policy, signal);
+  let value: T;
+  try {
+    value = await phase();
+  } catch (error) {
+    // Why the phase failed is what counts. A driver that could not go back has declared its box unfit.
+    if (goesOn) await restore(trial, box, of).catch(() => undefined);
+    throw error;
+  }
+  if (goesOn) await restore(trial, box, of);
+  return value;
+}
+
+async function restore(trial: Trial, box: Runtime, of: "agent" | "verifier"): Promise<void> {
+  try {
+    await change(trial, box, box.spec.network.initial);
+  } catch (error) {
+    if (!isRuntimeError(error, "ERR_BOX_LOST") || (await endOfBox(trial, box, of)) === null) throw error;
+  }
+}
+
+async function change(trial: Trial, box: Runtime, policy: NetworkPolicy, signal?: AbortSignal): Promise<void> {
+  await box.setNetwork(policy, { signal, timeoutMs: NETWORK_TIMEOUT_MS });
+  trial.events.emit("network.changed", { box: box.id, details: { policy } });
+}
