@@ -23,12 +23,12 @@ export interface BaseImage {
 
 const packages = ["ca-certificates", "git", "python3", "python3-pytest"];
 
-/** Debian 12 with Python 3.11, pytest and git. */
+/** Debian 12 with Python 3.11, pytest and git, and with curl and pip as clients of the fake internet. */
 export const debian12: BaseImage = {
   image: "breakwater-test/debian12:1",
   suite: "bookworm",
   registryImage: "docker.io/library/debian:bookworm-slim",
-  packages,
+  packages: [...packages, "curl", "python3-pip"],
 };
 
 /** Debian 13 with Python 3.13, pytest and git: visibly another system than {@link debian12}. */

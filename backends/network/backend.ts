@@ -17,7 +17,8 @@ import { withLock } from "../src/lock.ts";
 import { ensurePackages, hasApt } from "../src/packages.ts";
 import { listProcesses, type ProcessEntry, type ProcessIdentity } from "../src/processes.ts";
 import { silentSteps, type Steps } from "../src/steps.ts";
-import { fakeAddresses, fakeInternet, fakePorts, fakeRecords } from "./addresses.ts";
+import { fakeAddresses, fakeInternet, fakePorts, fakeRecords, tlsAddresses } from "./addresses.ts";
+import { type Authority, ensureAuthority, ensureTrust } from "./authority.ts";
 import type { Contact, Listener, ListenersSettings } from "./listeners.ts";
 import { waysOut, type InterfaceTable, type Route } from "./sealed.ts";
 
@@ -67,7 +68,8 @@ export async function startSealed(engine: SealedEngine, steps: Steps, folders: B
   }
   const run = runFolder(folders);
   await withLock(run, 600_000, async () => {
-    if (await hasApt()) await withLock("breakwater-apt", 600_000, () => ensurePackages(engine.packages, steps));
+    if (await hasApt())
+      await withLock("breakwater-apt", 600_000, () => ensurePackages([...engine.packages, "openssl"], steps));
     await startPrivateEngine({
       runFolder: run,
       dataFolder: sealedDataFolder(folders),
@@ -83,7 +85,7 @@ export async function startSealed(engine: SealedEngine, steps: Steps, folders: B
       ],
       ...controlGroup(folders),
       ...(engine.program === undefined ? {} : { program: engine.program }),
-      files: settingsFiles(run),
+      files: await settingsFiles(run, folders),
       settings: { dns: fakeInternet.resolvers.v4.slice(0, 2), ipv6: true, "fixed-cidr-v6": boxPool6 },
     });
     steps.done("engine and fake internet run in namespaces of their own");
@@ -91,6 +93,7 @@ export async function startSealed(engine: SealedEngine, steps: Steps, folders: B
     steps.done("no way out of them");
   });
   await ensureBaseImages(socket(folders), folders.cache, steps);
+  await ensureTrust(socket(folders), await ensureAuthority(folders.cache), steps);
 }
 
 /** Ends everything in the namespaces and removes their state; images stay in the cache folder. */
@@ -194,7 +197,11 @@ export async function startListeners(
   await assertNoWayOut(folders);
   const folder = join(runFolder(folders), `listeners-${randomUUID()}`);
   await mkdir(folder);
-  const settings: ListenersSettings = { ...listenersSettings(folder, "listeners", listeners), endsWithInput: true };
+  const authority = await ensureAuthority(folders.cache);
+  const settings: ListenersSettings = {
+    ...listenersSettings(folder, "listeners", listeners, authority),
+    endsWithInput: true,
+  };
   await writeFile(join(folder, "listeners.json"), JSON.stringify(settings));
   const [program, ...entering] = await enterCommand(where, folders);
   const node = [process.execPath, "--conditions=@breakwater/source", join(import.meta.dirname, "listeners.ts")];
@@ -239,7 +246,11 @@ function environment(folders: BackendFolders): NetworkEnvironment {
 }
 
 /** The files that network.sh and its services read, by name. */
-export function settingsFiles(run: string): Record<string, string> {
+export async function settingsFiles(
+  run: string,
+  folders: BackendFolders = backendFolders(),
+): Promise<Record<string, string>> {
+  const authority = await ensureAuthority(folders.cache);
   const { host, router, resolvers } = fakeInternet;
   const { v4, v6 } = fakeAddresses();
   const config = {
@@ -254,11 +265,13 @@ export function settingsFiles(run: string): Record<string, string> {
   };
   const lines = Object.entries(config).map(([name, value]) => `${name}='${value}'\n`);
   // One socket per address: a datagram must be answered from the address that it was sent to.
+  const withTls = new Set(tlsAddresses());
   const listeners = [...v4, ...v6, router.v4, router.v6].flatMap((address): Listener[] => [
     { protocol: "tcp", address, port: fakePorts.echo },
     { protocol: "udp", address, port: fakePorts.echo },
+    { protocol: "tcp", address, port: fakePorts.ssh },
     { protocol: "http", address, port: fakePorts.http },
-    { protocol: "tcp", address, port: fakePorts.https },
+    { protocol: withTls.has(address) ? "https" : "tcp", address, port: fakePorts.https },
     { protocol: "tcp", address, port: fakePorts.other },
   ]);
   const names = [...resolvers.v4, ...resolvers.v6].map((address): Listener => ({ protocol: "dns", address, port: 53 }));
@@ -271,15 +284,23 @@ export function settingsFiles(run: string): Record<string, string> {
   ];
   return {
     "network.config": lines.join(""),
-    "host.json": JSON.stringify(listenersSettings(run, "host", ofHost)),
-    "internet.json": JSON.stringify(listenersSettings(run, "internet", [...listeners, ...names])),
+    "host.json": JSON.stringify(listenersSettings(run, "host", ofHost, authority)),
+    "internet.json": JSON.stringify(listenersSettings(run, "internet", [...listeners, ...names], authority)),
   };
 }
 
-function listenersSettings(folder: string, name: string, listeners: readonly Listener[]): ListenersSettings {
+function listenersSettings(
+  folder: string,
+  name: string,
+  listeners: readonly Listener[],
+  { certificateFile, keyFile }: Authority,
+): ListenersSettings {
   return {
     listeners,
-    records: Object.fromEntries(fakeRecords()),
+    records: fakeRecords(),
+    rebinding: fakeInternet.rebinding,
+    certificateFile,
+    keyFile,
     contactsFile: join(folder, `${name}.contacts`),
     readyFile: join(folder, `${name}.ready`),
   };

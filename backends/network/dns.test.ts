@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import { addressBytes, answerQuery } from "./dns.ts";
+import { addressBytes, answerQuery, rebindingTable } from "./dns.ts";
 
 const records = new Map([
   ["example.com", { v4: "93.184.215.14", v6: "2606:2800::1" }],
@@ -40,6 +40,17 @@ describe("answerQuery", () => {
     for (let length = 0; length < query("example.com", 1).length; length += 1) {
       expect(answerQuery(query("example.com", 1).subarray(0, length), records)).toBeUndefined();
     }
+  });
+});
+
+describe("rebindingTable", () => {
+  it("gives another answer to every question for IPv4 but the first, name by name", () => {
+    const [first, later] = [{ v4: "192.0.2.1" }, { v4: "10.0.0.1" }];
+    const table = rebindingTable(records, { below: "rebind.test", first, later });
+    const asked = ["a", "a", "b", "a"].map((label) => table.get(`${label}.rebind.test`, 1));
+    expect(asked).toEqual([first, later, first, later]);
+    expect([table.get("c.rebind.test", 28), table.get("c.rebind.test", 1)]).toEqual([first, first]);
+    expect(table.get("v4.test", 1)).toEqual({ v4: "192.0.2.1" });
   });
 });
 

@@ -5,10 +5,33 @@ export interface NameRecord {
   readonly v6?: string;
 }
 
-/** By lower-case name without a final dot. */
-export type NameTable = ReadonlyMap<string, NameRecord>;
+/** By lower-case name without a final dot, and the type of the question. A map will do. */
+export interface NameTable {
+  get(name: string, type: number): NameRecord | undefined;
+}
+
+/** Every name below `below` has the first record until it has been asked for by IPv4, and the second one from then on. */
+export interface Rebinding {
+  readonly below: string;
+  readonly first: NameRecord;
+  readonly later: NameRecord;
+}
 
 const typeA = 1;
+const maxRebound = 10_000;
+
+export function rebindingTable(records: NameTable, { below, first, later }: Rebinding): NameTable {
+  const asked = new Set<string>();
+  return {
+    get: (name, type) => {
+      if (!name.endsWith(`.${below}`)) return records.get(name, type);
+      if (asked.has(name)) return later;
+      if (type === typeA && asked.size < maxRebound) asked.add(name);
+      return first;
+    },
+  };
+}
+
 const typeAaaa = 28;
 
 /**
@@ -31,7 +54,7 @@ export function answerQuery(
   if (questionEnd > query.length) return undefined;
   const name = labels.join(".").toLowerCase();
   const type = query.readUInt16BE(offset + 1);
-  const record = records.get(name);
+  const record = records.get(name, type);
   const data =
     type === typeA && record?.v4
       ? addressBytes(record.v4)

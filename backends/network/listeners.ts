@@ -4,15 +4,21 @@
  */
 import { createSocket } from "node:dgram";
 import { appendFileSync, readFileSync, writeFileSync } from "node:fs";
-import { createServer as createHttpServer } from "node:http";
+import type { IncomingMessage } from "node:http";
 import { createServer as createTcpServer, type Server } from "node:net";
+import { join } from "node:path";
 
-import { answerQuery, type NameRecord, type NameTable } from "./dns.ts";
+import { answerQuery, type NameRecord, type NameTable, type Rebinding, rebindingTable } from "./dns.ts";
+import { webServer } from "./web.ts";
 
 export interface ListenersSettings {
   readonly listeners: readonly Listener[];
   /** Name to addresses, for `dns`. */
   readonly records: Readonly<Record<string, NameRecord>>;
+  readonly rebinding: Rebinding;
+  /** PEM files, for `https`. */
+  readonly certificateFile: string;
+  readonly keyFile: string;
   /** One JSON line per connection, datagram or query; see {@link Contact}. */
   readonly contactsFile: string;
   /** Written once everything listens. */
@@ -22,7 +28,7 @@ export interface ListenersSettings {
 }
 
 export interface Listener {
-  readonly protocol: "tcp" | "udp" | "http" | "dns";
+  readonly protocol: "tcp" | "udp" | "http" | "https" | "dns";
   readonly address: string;
   readonly port: number;
 }
@@ -41,23 +47,31 @@ const idleTimeoutMs = 60_000;
 async function main(settingsFile: string): Promise<void> {
   const settings = JSON.parse(readFileSync(settingsFile, "utf8")) as ListenersSettings;
   if (settings.endsWithInput) process.stdin.resume().once("close", () => process.exit());
-  const records = new Map(Object.entries(settings.records));
+  const records = rebindingTable(new Map(Object.entries(settings.records)), settings.rebinding);
+  const tls = { certificate: readFileSync(settings.certificateFile), key: readFileSync(settings.keyFile) };
   let written = 0;
   const contact = (entry: Contact): void => {
     const line = `${JSON.stringify({ ...entry, ...(entry.text === undefined ? {} : { text: entry.text.slice(0, 200) }) })}\n`;
     written += line.length;
     if (written <= maxContactBytes) appendFileSync(settings.contactsFile, line);
   };
-  await Promise.all(settings.listeners.map((listener) => listen(listener, records, contact)));
+  await Promise.all(settings.listeners.map((listener) => listen(listener, records, tls, contact)));
   writeFileSync(settings.readyFile, "");
 }
 
-async function listen(listener: Listener, records: NameTable, contact: (entry: Contact) => void): Promise<void> {
+const sitesFolder = join(import.meta.dirname, "www");
+
+async function listen(
+  listener: Listener,
+  records: NameTable,
+  tls: { readonly certificate: Buffer; readonly key: Buffer },
+  contact: (entry: Contact) => void,
+): Promise<void> {
   const local = `${listener.address} ${listener.port}`;
   switch (listener.protocol) {
     case "tcp":
       return await bound(
-        createTcpServer((socket) => {
+        createTcpServer({ allowHalfOpen: true }, (socket) => {
           contact({ protocol: "tcp", local, remote: socket.remoteAddress ?? "" });
           socket.setTimeout(idleTimeoutMs, () => socket.destroy());
           socket.on("error", () => {});
@@ -66,30 +80,17 @@ async function listen(listener: Listener, records: NameTable, contact: (entry: C
         listener,
       );
     case "http":
-      return await bound(
-        createHttpServer((request, response) => {
-          const remote = request.socket.remoteAddress ?? "";
-          contact({
-            protocol: "http",
-            local,
-            remote,
-            text: `${request.method} ${request.headers.host} ${request.url}`,
-          });
-          request.resume();
-          const { host = "" } = request.headers;
-          response.setHeader("Content-Type", "application/json");
-          response.end(
-            JSON.stringify({
-              host,
-              path: request.url,
-              method: request.method,
-              local: request.socket.localAddress,
-              remote,
-            }),
-          );
-        }),
-        listener,
-      );
+    case "https": {
+      const onRequest = ({ method, url, headers, socket }: IncomingMessage): void =>
+        contact({
+          protocol: listener.protocol,
+          local,
+          remote: socket.remoteAddress ?? "",
+          text: `${method} ${headers.host} ${url}`,
+        });
+      const server = webServer({ sitesFolder, onRequest, ...(listener.protocol === "https" ? { tls } : {}) });
+      return await bound(server, listener);
+    }
     case "udp":
       return await datagrams(listener, (message, remote) => {
         contact({ protocol: "udp", local, remote, text: message.toString("latin1") });
