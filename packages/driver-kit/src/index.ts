@@ -1,9 +1,28 @@
+export { UNKNOWN_USAGE } from "./backend-box.ts";
+export type {
+  BackendBox,
+  BoxEnd,
+  BoxExec,
+  BoxImage,
+  BoxOperation,
+  BoxUsage,
+  LocatedPath,
+  OpenArchive,
+  ProgramOutcome,
+  StartedBox,
+  StoppedBox,
+} from "./backend-box.ts";
+export { createBox } from "./box.ts";
+export type { BoxOptions } from "./box.ts";
 export { deadline, withDeadline } from "./deadline.ts";
 export type { Deadline, OperationDescription } from "./deadline.ts";
 export { joinArchives, readSingleFile } from "./download.ts";
 export type { PathArchive } from "./download.ts";
 export { runExec } from "./exec-session.ts";
 export type { AbnormalEnd, ExecCall, ExecRequest, ExecTransport } from "./exec-session.ts";
+export { HOLD_LIFETIME_EXIT_CODE, holdArgv, programEnvironment } from "./first-process.ts";
+export { askHelper, interfaces, killProcesses } from "./in-box.ts";
+export type { HelperContext } from "./in-box.ts";
 export { isLeftover, LABELS, labelsFor, parseLabels } from "./labels.ts";
 export type { ObjectLabels } from "./labels.ts";
 export { DEFAULT_MAX_OUTPUT_BYTES, HeadCapture } from "./output.ts";
