@@ -72,7 +72,10 @@ async function testDriver(driver: DriverUnderTest, options: DriverOptions): Prom
     }
     const env = { ...backend.env, CONFORMANCE: driver.name };
     const selection = run.cases && {
-      files: ["conformance", "grading"].map((file) => `${testFolder(driver.name)}/${file}`),
+      files: [
+        ...["conformance", "grading"].map((file) => `${testFolder(driver.name)}/${file}`),
+        "acceptance/network-matrix",
+      ],
       testName: `\\[(${run.cases.join("|").replaceAll(".", "\\.")})`,
     };
     const through = run.insideNetwork === true ? source("backends/cli.ts", run.backend, "run") : [];

@@ -17,20 +17,24 @@ export interface CliResult {
   readonly stderr: string;
 }
 
+export interface CliOptions {
+  readonly cwd: string;
+  readonly env?: Readonly<Record<string, string>>;
+  /** Then it is killed. Default is 2 minutes. */
+  readonly timeoutMs?: number;
+}
+
 /** The command line from source, as a process of its own. */
 export class Cli {
   readonly #child: ChildProcess;
   readonly #result: Promise<CliResult>;
 
-  constructor(
-    args: readonly string[],
-    options: { readonly cwd: string; readonly env?: Readonly<Record<string, string>> },
-  ) {
+  constructor(args: readonly string[], options: CliOptions) {
     const child = spawn(process.execPath, ["--conditions=@breakwater/source", BIN, ...args], {
       cwd: options.cwd,
       env: { ...process.env, ...options.env, NODE_OPTIONS: "" },
       stdio: ["ignore", "pipe", "pipe"],
-      timeout: TIMEOUT_MS,
+      timeout: options.timeoutMs ?? TIMEOUT_MS,
       killSignal: "SIGKILL",
     });
     this.#child = child;
@@ -55,10 +59,7 @@ export class Cli {
   }
 }
 
-export async function cli(
-  args: readonly string[],
-  options: { readonly cwd: string; readonly env?: Readonly<Record<string, string>> },
-): Promise<CliResult> {
+export async function cli(args: readonly string[], options: CliOptions): Promise<CliResult> {
   return new Cli(args, options).result();
 }
 

@@ -14,7 +14,7 @@ export interface DriverUnderTest {
 /** Live tests on one backend (`backends/`). */
 export interface LiveRun {
   readonly backend: string;
-  /** Only cases of the conformance suites whose ids begin so: those for which this backend has what others have not. */
+  /** Only cases of the conformance suites, and of the matrix of network policies, whose ids begin so: those for which this backend has what others have not. */
   readonly cases?: readonly string[];
   /** The tests run in the network of the backend's own host: what they listen on is the host of the boxes. Default is `false`. */
   readonly insideNetwork?: boolean;
