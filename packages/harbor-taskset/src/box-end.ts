@@ -69,6 +69,7 @@ export function isInfrastructure(error: unknown): boolean {
     "ERR_BOX_LOST",
     "ERR_EXEC_UNKNOWN",
     "ERR_NETWORK_CHANGE",
+    "ERR_NETWORK_LOST",
   );
 }
 

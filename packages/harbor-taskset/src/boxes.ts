@@ -1,5 +1,6 @@
 import type { PreparedImage, Runtime } from "@breakwater/runtime-api";
 
+import { recordEgress } from "./egress.ts";
 import { waitUntilHealthy } from "./healthcheck.ts";
 import type { AgentBoxPlan, PlannedImage, VerifierBoxPlan } from "./plan.ts";
 import { packTaskFolder } from "./task-folder-archive.ts";
@@ -84,6 +85,7 @@ export class Boxes {
     const proof = await box.teardownConfirmed({ timeoutMs: TEARDOWN_TIMEOUT_MS });
     this.#there.delete(box);
     this.#trial.events.emit(`${of}-box.gone`, { box: box.id, proof });
+    await recordEgress(this.#trial, box, of);
   }
 
   /** Whatever happened: every box that is there is removed, as far as can be shown. Never rejects. */

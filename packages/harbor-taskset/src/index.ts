@@ -3,6 +3,7 @@ export type { Agent, AgentBox, AgentContext } from "./agents.ts";
 export { resolveArtifacts } from "./artifacts-declaration.ts";
 export type { KeyProblem } from "./artifacts-declaration.ts";
 export { describePlan } from "./describe-plan.ts";
+export type { EgressLine } from "./egress.ts";
 export type { TrialEvent, TrialEventType } from "./events.ts";
 export type { Verify, VerifyContext } from "./grade.ts";
 export { loadTask, loadTasks } from "./load-task.ts";

@@ -47,6 +47,8 @@ export interface TrialResult {
   readonly notEnforced: readonly NotEnforced[];
   /** `null` if the verifier was never started. */
   readonly verifier: VerifierOutcome | null;
+  /** How many connections the boxes' allowlists refused, as far as the driver counts them; the first of each box are in `egress.jsonl`. */
+  readonly deniedConnections: { readonly agent: number; readonly verifier: number };
   /** The task's, the plan's, and what came up on the way. */
   readonly warnings: readonly TasksetProblem[];
   /** Ids of what could not be shown to be gone; `sweep` finds it. */

@@ -110,6 +110,7 @@ export async function runTrial(task: Task, options: RunTrialOptions): Promise<Tr
     collectedFrom: record.collectedFrom,
     notEnforced: plan?.notEnforced ?? [],
     verifier: record.verifier,
+    deniedConnections: record.deniedConnections,
     warnings,
     leftovers: record.leftovers,
   });

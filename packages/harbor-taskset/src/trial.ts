@@ -44,6 +44,7 @@ export interface TrialRecord {
   readonly artifactsRefused: RefusedArtifact[];
   collectedFrom: CollectedFrom | null;
   verifier: VerifierOutcome | null;
+  readonly deniedConnections: { agent: number; verifier: number };
   readonly warnings: TasksetProblem[];
   readonly leftovers: string[];
 }
@@ -60,6 +61,7 @@ export function newRecord(): TrialRecord {
     artifactsRefused: [],
     collectedFrom: null,
     verifier: null,
+    deniedConnections: { agent: 0, verifier: 0 },
     warnings: [],
     leftovers: [],
   };
