@@ -64,12 +64,7 @@ func parseHold(args []string) holdOptions {
 		}
 		switch name {
 		case "--lifetime-ms":
-			ms, err := strconv.ParseInt(args[i], 10, 64)
-			if err != nil || ms <= 0 {
-				fail("ERR_USAGE", name, "expected a number above 0")
-			}
-			const longest = int64(^uint64(0)>>1) / int64(time.Millisecond)
-			options.lifetime = time.Duration(min(ms, longest)) * time.Millisecond
+			options.lifetime = milliseconds(name, args[i])
 		case "--user":
 			options.user = args[i]
 		case "--cwd":
@@ -82,6 +77,15 @@ func parseHold(args []string) holdOptions {
 		fail("ERR_USAGE", "--lifetime-ms", "is needed")
 	}
 	return options
+}
+
+func milliseconds(name, value string) time.Duration {
+	ms, err := strconv.ParseInt(value, 10, 64)
+	if err != nil || ms <= 0 {
+		fail("ERR_USAGE", name, "expected a number above 0")
+	}
+	const longest = int64(^uint64(0)>>1) / int64(time.Millisecond)
+	return time.Duration(min(ms, longest)) * time.Millisecond
 }
 
 // startEntrypoint runs the image's own program beside us, with a keep-alive as its arguments. How it ends changes nothing.

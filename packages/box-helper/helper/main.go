@@ -52,6 +52,8 @@ func main() {
 		usageVerb()
 	case "probe":
 		probeVerb(rest)
+	case "forward":
+		forwardVerb(rest)
 	default:
 		fail("ERR_USAGE", "", "unknown verb "+verb)
 	}
