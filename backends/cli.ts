@@ -2,6 +2,7 @@
  * `node --conditions=@breakwater/source backends/cli.ts NAME up|down|status|env`: stands up what tests need.
  */
 import * as docker from "./docker/backend.ts";
+import * as engines from "./engines/backend.ts";
 import * as network from "./network/backend.ts";
 import * as podman from "./podman/backend.ts";
 import { BackendError } from "./src/errors.ts";
@@ -42,7 +43,21 @@ const backends: Readonly<Record<string, Backend>> = {
       return engine === undefined ? [] : [`${engine.version} with a fake internet`, engine.host];
     },
   },
+  "docker-26": newerEngine("docker-26"),
+  "docker-28": newerEngine("docker-28"),
 };
+
+function newerEngine(name: engines.EngineName): Backend {
+  return {
+    up: (steps) => engines.up(name, steps),
+    down: (steps) => engines.down(name, steps),
+    env: () => engines.env(name),
+    async status(): Promise<readonly string[]> {
+      const engine = await engines.status(name);
+      return engine === undefined ? [] : [`${engine.version} with a fake internet`, engine.host];
+    },
+  };
+}
 
 const usage = `usage: npm run backends -- <${Object.keys(backends).join("|")}> up|down|status|env
 

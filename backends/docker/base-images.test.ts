@@ -1,6 +1,7 @@
 import { describe, expect, it } from "vitest";
 
-import { contentKey, debian12, debian13, parseMirrors } from "./base-images.ts";
+import { contentKey, debian12, debian13 } from "./base-images.ts";
+import { parseMirrors } from "./debian.ts";
 
 describe("parseMirrors", () => {
   it("finds this machine's Debian mirrors", () => {

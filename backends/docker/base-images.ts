@@ -4,13 +4,13 @@ import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { Readable } from "node:stream";
 
-import { runCommand } from "../src/command.ts";
 import { engineApi, type EngineApi } from "../src/engine-api.ts";
 import { BackendError } from "../src/errors.ts";
 import { withLock } from "../src/lock.ts";
-import { ensurePackages, exists, hasApt } from "../src/packages.ts";
+import { exists } from "../src/packages.ts";
 import type { Steps } from "../src/steps.ts";
 import { buildContext } from "./build-context.ts";
+import { bootstrapDebian } from "./debian.ts";
 
 /** A Debian that boxes of the tests are made from. */
 export interface BaseImage {
@@ -137,59 +137,10 @@ async function buildFromRegistry(engine: EngineApi, base: BaseImage, key: string
 
 async function bootstrap(base: BaseImage, archive: string, steps: Steps): Promise<void> {
   const advice = `pull or build an image tagged ${base.image} with ${base.packages.join(", ")}, labelled ${keyLabel}=${contentKey(base)}`;
-  if (process.getuid?.() !== 0) {
-    throw new BackendError(
-      "NEEDS_ROOT",
-      `no registry answers, and making ${base.suite} from Debian's packages needs root`,
-      { advice },
-    );
+  try {
+    await bootstrapDebian(base, archive, steps);
+  } catch (error) {
+    if (!(error instanceof BackendError) || !["NEEDS_ROOT", "MISSING_TOOL"].includes(error.code)) throw error;
+    throw new BackendError(error.code, `no registry answers, and ${error.message}`, { advice });
   }
-  if (!(await hasApt()))
-    throw new BackendError(
-      "MISSING_TOOL",
-      `no registry answers, and this machine has no apt to make ${base.suite} with`,
-      { advice },
-    );
-  await withLock("breakwater-apt", 600_000, () => ensurePackages(["debootstrap", "debian-archive-keyring"], steps));
-  const mirrors = await debianMirrors();
-  const script = join(import.meta.dirname, "rootfs.sh");
-  const folder = `${archive}.${process.pid}.d`;
-  // A mount namespace of its own: what debootstrap mounts is gone with it, also when it is killed.
-  const isolate = ["unshare", "--mount", "--propagation", "unchanged"] as const;
-  await runCommand(
-    [...isolate, "bash", script, base.suite, mirrors.main, mirrors.security, base.packages.join(","), folder, archive],
-    {
-      timeoutMs: 600_000,
-      env: { ...(await aptProxy()), PATH: path },
-    },
-  );
-}
-
-/** From where this machine gets its own packages; empty where it is not a Debian. */
-async function debianMirrors(): Promise<{ readonly main: string; readonly security: string }> {
-  const listing = await runCommand(
-    ["apt-get", "indextargets", "--format", "$(ORIGIN)|$(CODENAME)|$(REPO_URI)", "Created-By: Packages"],
-    {
-      timeoutMs: 30_000,
-    },
-  );
-  return parseMirrors(listing.stdout);
-}
-
-export function parseMirrors(listing: string): { readonly main: string; readonly security: string } {
-  const sources = listing
-    .split("\n")
-    .map((line) => line.split("|"))
-    .flatMap(([origin, codename, uri]) => (origin === "Debian" && codename && uri ? [{ codename, uri }] : []));
-  return {
-    main: sources.find((source) => !source.codename.includes("-"))?.uri ?? "",
-    security: sources.find((source) => source.codename.endsWith("-security"))?.uri ?? "",
-  };
-}
-
-/** debootstrap does not read apt's settings. */
-async function aptProxy(): Promise<Record<string, string>> {
-  const settings = await runCommand(["apt-config", "shell", "proxy", "Acquire::http::Proxy"], { timeoutMs: 30_000 });
-  const proxy = /^proxy='(.*)'$/m.exec(settings.stdout)?.[1];
-  return proxy === undefined || proxy === "DIRECT" ? {} : { http_proxy: proxy };
 }

@@ -9,7 +9,9 @@ mount --make-rprivate / 2>/dev/null || true # a chroot's root is no mount of its
 
 mkdir -p "$folder"
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
-debootstrap --variant=minbase --keyring="$keyring" --include="$packages" "$suite" "$root" ${mirror:+"$mirror"} >"$archive.log" 2>&1 ||
+# A suite that is newer than this debootstrap is made as those before it.
+script=$suite; [ -e "/usr/share/debootstrap/scripts/$suite" ] || script=sid
+debootstrap --variant=minbase --keyring="$keyring" --include="$packages" "$suite" "$root" ${mirror:+"$mirror" "$script"} >"$archive.log" 2>&1 ||
   { tail -n 15 "$archive.log" "$root/debootstrap/debootstrap.log" >&2 || true; exit 1; }
 umount "$root/proc" "$root/sys" 2>/dev/null || true
 

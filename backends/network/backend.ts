@@ -35,7 +35,8 @@ export interface NetworkEnvironment extends DockerEnvironment {
   readonly BREAKWATER_HOST_ADDRESS: string;
 }
 
-const boxAddresses = ["10.213.0.1/24", "fd5b:213::1/64"];
+/** Of the engine's bridge. */
+export const boxAddresses: readonly string[] = ["10.213.0.1/24", "fd5b:213::1/64"];
 const boxPool = "10.214.0.0/16";
 const boxPool6 = "fd5b:213::/64";
 
