@@ -19,8 +19,8 @@ export type AllowlistEntryKind = "name" | "wildcard" | "ipv4" | "ipv6" | "ipv4-c
 const LABEL = /^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/;
 
 /**
- * Canonical form of an allowlist entry: lower case, no trailing dots, no surrounding blanks. Harbor's rules: no scheme, port or
- * path; a wildcard only as the whole first label; CIDRs without host bits.
+ * Canonical form of an allowlist entry: lower case, no trailing dots, no surrounding blanks, IPv6 addresses as RFC 5952 writes them.
+ * Harbor's rules: no scheme, port or path; a wildcard only as the whole first label; CIDRs without host bits.
  * Throws `TypeError` with the reason.
  */
 export function parseAllowlistEntry(entry: string): { readonly host: string; readonly kind: AllowlistEntryKind } {
@@ -39,10 +39,10 @@ export function parseAllowlistEntry(entry: string): { readonly host: string; rea
     if (!(bits >= 0 && bits <= parsed.bits)) refuse(`has a prefix length outside 0-${parsed.bits}`);
     const hostBits = BigInt(parsed.bits - bits);
     if ((parsed.value & ((1n << hostBits) - 1n)) !== 0n) refuse("has host bits set; write the network's own address");
-    return { host: `${address}/${bits}`, kind: parsed.bits === 32 ? "ipv4-cidr" : "ipv6-cidr" };
+    return { host: `${formatIp(parsed)}/${bits}`, kind: parsed.bits === 32 ? "ipv4-cidr" : "ipv6-cidr" };
   }
   const ip = parseIp(host);
-  if (ip !== undefined) return { host, kind: ip.bits === 32 ? "ipv4" : "ipv6" };
+  if (ip !== undefined) return { host: formatIp(ip), kind: ip.bits === 32 ? "ipv4" : "ipv6" };
   if (host.includes(":")) refuse("has a port; the allowlist is about hosts");
   const wildcard = host.startsWith("*.");
   const name = wildcard ? host.slice(2) : host;
@@ -89,6 +89,20 @@ function parseIp(text: string): ParsedIp | undefined {
     value = (value << 16n) | BigInt(`0x${group}`);
   }
   return { value, bits: 128 };
+}
+
+function formatIp({ value, bits }: ParsedIp): string {
+  const parts = (count: bigint, width: bigint): bigint[] =>
+    Array.from(
+      { length: Number(count) },
+      (_, at) => (value >> ((count - 1n - BigInt(at)) * width)) & ((1n << width) - 1n),
+    );
+  if (bits === 32) return parts(4n, 8n).join(".");
+  const groups = parts(8n, 16n).map((group) => group.toString(16));
+  // The longest run of zeros, two at least, the first of several.
+  const zeros = [...groups.join(":").matchAll(/\b0(?::0)+\b/g)].map(([run]) => run);
+  const longest = zeros.reduce((best, run) => (run.length > best.length ? run : best), "");
+  return longest === "" ? groups.join(":") : groups.join(":").replace(new RegExp(`:?\\b${longest}\\b:?`), "::");
 }
 
 function parseIpv4(text: string): bigint | undefined {
