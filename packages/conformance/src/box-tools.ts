@@ -10,6 +10,12 @@ import {
   type RuntimeErrorCode,
 } from "@breakwater/runtime-api";
 
+/**
+ * How long a case waits for what has to come, in milliseconds. Nothing is measured by it: a machine that is busy with other work takes its
+ * time, and what never comes is red all the same.
+ */
+export const PATIENCE_MS = 60_000;
+
 /** Text of bytes that must be UTF-8. */
 export function text(bytes: Uint8Array): string {
   return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
@@ -17,7 +23,7 @@ export function text(bytes: Uint8Array): string {
 
 /** Runs `sh -c script` and gives its output; anything but exit 0 fails the case. */
 export async function shell(box: Runtime, script: string, options: ExecOptions = {}): Promise<string> {
-  return succeed(await box.exec(["sh", "-c", script], { timeoutMs: 30_000, ...options }), script);
+  return succeed(await box.exec(["sh", "-c", script], { timeoutMs: PATIENCE_MS, ...options }), script);
 }
 
 /** Runs a perl program with arguments and gives its output; anything but exit 0 fails the case. */
@@ -27,7 +33,7 @@ export async function perl(
   args: readonly string[] = [],
   options: ExecOptions = {},
 ): Promise<string> {
-  return succeed(await box.exec(["perl", "-e", program, ...args], { timeoutMs: 30_000, ...options }), program);
+  return succeed(await box.exec(["perl", "-e", program, ...args], { timeoutMs: PATIENCE_MS, ...options }), program);
 }
 
 function succeed(result: ExecResult, script: string): string {
@@ -39,7 +45,7 @@ function succeed(result: ExecResult, script: string): string {
 
 /** The box still does what it is told. Part of every case that could have broken it. */
 export async function assertAnswers(box: Runtime): Promise<void> {
-  const answer = await box.exec(["sh", "-c", "echo still here"], { timeoutMs: 20_000 }).then(
+  const answer = await box.exec(["sh", "-c", "echo still here"], { timeoutMs: PATIENCE_MS }).then(
     ({ exitCode, stdout }) => `${exitCode} ${text(stdout)}`,
     (error: unknown) => describe(error),
   );
@@ -86,7 +92,11 @@ function describe(error: unknown): string {
 }
 
 /** Waits for a condition and fails the case when it does not come true. */
-export async function until(what: string, check: () => boolean | Promise<boolean>, timeoutMs = 10_000): Promise<void> {
+export async function until(
+  what: string,
+  check: () => boolean | Promise<boolean>,
+  timeoutMs: number = PATIENCE_MS,
+): Promise<void> {
   const end = performance.now() + timeoutMs;
   while (!(await check())) {
     if (performance.now() > end)
@@ -125,6 +135,11 @@ export async function countProcesses(box: Runtime, marker: string): Promise<numb
 /** How many programs of the box are exactly `sleep` for one of these times; a shell that only mentions it does not count. */
 export async function sleeping(box: Runtime, ...seconds: readonly string[]): Promise<number> {
   return [...(await sleepers(box, seconds)).keys()].length;
+}
+
+/** Waits until that many of them run: a shell starts its background programs when it comes to it. */
+export async function untilSleeping(box: Runtime, count: number, ...seconds: readonly string[]): Promise<void> {
+  await until(`${count} programs asleep`, async () => (await sleeping(box, ...seconds)) === count);
 }
 
 /** Ends such programs, so that a shared box is left as it was found. */
@@ -178,7 +193,7 @@ print "failed: $last";`;
 export async function dial(
   box: Runtime,
   target: { readonly host: string; readonly port: number; readonly protocol?: "tcp" | "udp" | "connect" | undefined },
-  seconds = 3,
+  seconds = 10,
 ): Promise<string> {
   return perl(box, DIAL, [target.protocol ?? "tcp", target.host, String(target.port), String(seconds)]);
 }
@@ -186,9 +201,30 @@ export async function dial(
 /** Whether a name has an address, asked inside the box. */
 export async function resolves(box: Runtime, name: string): Promise<boolean> {
   const program = `use Socket qw(getaddrinfo); use POSIX ();
-POSIX::sigaction(14, POSIX::SigAction->new(sub { syswrite(STDOUT, "no"); POSIX::_exit(0) })); alarm 5;
+POSIX::sigaction(14, POSIX::SigAction->new(sub { syswrite(STDOUT, "no"); POSIX::_exit(0) })); alarm 15;
 my ($error) = getaddrinfo($ARGV[0], ""); print $error ? "no" : "yes";`;
   return (await perl(box, program, [name])) === "yes";
+}
+
+/**
+ * A file that programs of the box wait for: `wait` is the shell command that does, `open` makes the file. What has to happen in an order is
+ * put in order by it, not by times.
+ */
+export function gate(box: Runtime): { readonly wait: string; readonly open: () => Promise<void> } {
+  const file = `/var/tmp/gate-${uniqueSeconds()}`;
+  return {
+    wait: `until [ -e ${file} ]; do sleep 0.1; done`,
+    open: async () => {
+      await shell(box, `: >${file}`);
+    },
+  };
+}
+
+/** How long it takes here and now, in milliseconds: what other times of the same case are compared with. */
+export async function timed(work: () => Promise<unknown>): Promise<number> {
+  const start = performance.now();
+  await work();
+  return performance.now() - start;
 }
 
 /** The most that this process's memory grew while the work was done, sampled. */

@@ -66,7 +66,7 @@ export class OwnerProcess {
   async end(): Promise<void> {
     this.#child.stdin?.write("end\n");
     await this.#expect("ended");
-    await within(this.#exit, 10_000, "the end of a process whose driver is disposed");
+    await within(this.#exit, ANSWER_TIMEOUT_MS, "the end of a process whose driver is disposed");
   }
 
   async #expect(answer: string): Promise<void> {

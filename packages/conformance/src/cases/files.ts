@@ -7,15 +7,16 @@ import {
   given,
   memoryGrowth,
   mistake,
+  PATIENCE_MS,
   perl,
   expectedError,
   rejection,
   shell,
-  sleeping,
   text,
   tree,
   uniqueSeconds,
   until,
+  untilSleeping,
 } from "../box-tools.ts";
 import type { ConformanceCase } from "../case.ts";
 import { anyUser, freezes, readsAfterStop } from "../needs.ts";
@@ -40,7 +41,7 @@ async function download(
   paths: readonly string[],
   limits: DownloadLimits = AMPLE,
 ): Promise<ReadonlyMap<string, TarMember>> {
-  const members = await readTar(box.download(paths, limits, { timeoutMs: 30_000 }));
+  const members = await readTar(box.download(paths, limits, { timeoutMs: 2 * PATIENCE_MS }));
   return new Map(members.map((member) => [member.name.replace(/\/$/, ""), member]));
 }
 
@@ -108,7 +109,7 @@ export const filesCases: readonly ConformanceCase[] = [
         path: `d${index % 50}/f${index}`,
         content: `content of ${index}\n`,
       }));
-      await box.upload(files, to, { timeoutMs: 50_000 });
+      await box.upload(files, to, { timeoutMs: 2 * PATIENCE_MS });
       const lines = await shell(
         box,
         `cd ${to} && find . -type f | wc -l; find . -type f -exec cat {} + | sort | sha256sum`,
@@ -131,7 +132,7 @@ export const filesCases: readonly ConformanceCase[] = [
       const to = folder();
       const block = createHash("sha512").update("seed").digest();
       const content = Buffer.concat(Array.from({ length: 1024 }, () => Buffer.alloc(MiB / 16, block)));
-      await box.upload([{ path: "large", content }], to, { timeoutMs: 50_000 });
+      await box.upload([{ path: "large", content }], to, { timeoutMs: 2 * PATIENCE_MS });
       assert.equal((await shell(box, `sha256sum <${to}/large`)).slice(0, 64), sha256(content));
       await shell(box, `rm ${to}/large`);
     },
@@ -426,7 +427,7 @@ export const filesCases: readonly ConformanceCase[] = [
         ["no archive at all", streamOf(Buffer.from("this is not a tar archive".repeat(100)))],
         ["a source that breaks", broken],
       ] as const) {
-        await assert.rejects(box.upload(stream, folder(), { timeoutMs: 20_000 }), () => true, `accepted: ${what}`);
+        await assert.rejects(box.upload(stream, folder(), { timeoutMs: PATIENCE_MS }), () => true, `accepted: ${what}`);
       }
       await assertAnswers(box);
     },
@@ -636,7 +637,7 @@ export const filesCases: readonly ConformanceCase[] = [
     async run({ sharedBox }) {
       const box = await sharedBox();
       await rejection(
-        box.upload([{ path: "file", content: "x" }], "/proc/nothing", { timeoutMs: 20_000 }),
+        box.upload([{ path: "file", content: "x" }], "/proc/nothing", { timeoutMs: PATIENCE_MS }),
         "ERR_PATH_DENIED",
         "ERR_PATH_MEMORY",
         "ERR_PATH_KIND",
@@ -788,12 +789,13 @@ export const filesCases: readonly ConformanceCase[] = [
       );
       assert.equal((await download(box, [from], { maxBytes: 1000, maxEntries: 10 })).size, 3);
       await rejection(download(box, [from], { maxBytes: 999, maxEntries: 10 }), "ERR_LIMIT");
-      const start = performance.now();
-      await rejection(
-        download(box, [`/var/tmp/hole-${from.slice(14)}`], { maxBytes: MiB, maxEntries: 10 }),
-        "ERR_LIMIT",
-      );
-      assert.ok(performance.now() - start < 10_000, "the whole hole was read");
+      let bytes = 0;
+      const read = async (): Promise<void> => {
+        const limits = { maxBytes: MiB, maxEntries: 10 };
+        for await (const chunk of box.download([`/var/tmp/hole-${from.slice(14)}`], limits)) bytes += chunk.length;
+      };
+      await rejection(read(), "ERR_LIMIT");
+      assert.ok(bytes < 2 * MiB, `${bytes} bytes of the hole came`);
       await shell(box, `rm /var/tmp/hole-${from.slice(14)}`);
     },
   },
@@ -902,7 +904,7 @@ export const filesCases: readonly ConformanceCase[] = [
     promise: "Memory stays flat.",
     covers: ["B38"],
     alone: true,
-    timeoutMs: 180_000,
+    timeoutMs: 300_000,
     async run({ sharedBox }) {
       const box = await sharedBox();
       const from = folder();
@@ -912,7 +914,7 @@ export const filesCases: readonly ConformanceCase[] = [
         for await (const chunk of box.download(
           [`${from}/${name}`],
           { maxBytes: 1024 * MiB, maxEntries: 1 },
-          { timeoutMs: 150_000 },
+          { timeoutMs: 250_000 },
         ))
           bytes += chunk.length;
         return bytes;
@@ -1006,7 +1008,6 @@ export const filesCases: readonly ConformanceCase[] = [
     promise: "No process of the box runs in between; download and readBounded work; links are not followed.",
     needs: [freezes],
     covers: ["B35"],
-    timeoutMs: 90_000,
     async run({ ownBox }) {
       const box = await ownBox();
       await shell(box, "mkdir -p /work/out /secret; echo inside >/work/out/value; echo secret >/secret/value");
@@ -1081,7 +1082,7 @@ for (;;) { rename "out", "real"; symlink "/secret", "out"; open(my $f, ">", "/wo
       const marker = uniqueSeconds();
       const abort = new AbortController();
       const running = rejection(box.exec(["sleep", marker], { signal: abort.signal }), "ERR_ABORTED");
-      await until("the program running", async () => (await sleeping(box, marker)) === 1);
+      await untilSleeping(box, 1, marker);
       const folders = Array.from({ length: 8 }, folder);
       await Promise.all(folders.map((to, index) => box.upload([{ path: "file", content: `${index}` }], to)));
       const contents = await Promise.all(folders.map((from) => box.readBounded(`${from}/file`, { maxBytes: 10 })));

@@ -2,7 +2,17 @@ import assert from "node:assert/strict";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { homedir, tmpdir } from "node:os";
 import { join } from "node:path";
-import { assertAnswers, perl, processes, shell, sleeping, text, uniqueSeconds } from "../box-tools.ts";
+import {
+  assertAnswers,
+  PATIENCE_MS,
+  perl,
+  processes,
+  shell,
+  sleeping,
+  text,
+  uniqueSeconds,
+  untilSleeping,
+} from "../box-tools.ts";
 import type { ConformanceCase } from "../case.ts";
 import { ownFirstProcess } from "../needs.ts";
 
@@ -14,13 +24,13 @@ for my $signal (1..64) { next if $signal == 9; kill $signal, 1, @pids } kill 9, 
 const OVERWRITE_MEMORY = `my $pid = $ARGV[0]; if ($pid eq "child") { $pid = fork // die; if (!$pid) { select(undef, undef, undef, 0.05) while 1 } select(undef, undef, undef, 0.3) }
 open(my $maps, "<", "/proc/$pid/maps") or print "maps: $!\\n"; my @ranges = $maps ? map { /^([0-9a-f]+)-([0-9a-f]+) r.x/ ? [hex $1, hex $2] : () } <$maps> : ();
 if (open(my $memory, "+<", "/proc/$pid/mem")) { for (@ranges) { sysseek($memory, $_->[0], 0); syswrite($memory, "\\0" x ($_->[1] - $_->[0])) } print "written\\n" } else { print "mem: $!\\n" }
-if ($ARGV[0] eq "child") { select(undef, undef, undef, 1.5); print waitpid($pid, 1) == $pid ? "child ended\\n" : "child lives\\n"; kill 9, $pid }`;
+if ($ARGV[0] eq "child") { for (1..600) { select(undef, undef, undef, 0.1); if (waitpid($pid, 1) == $pid) { print "child ended\\n"; exit 0 } } print "child lives\\n"; kill 9, $pid }`;
 
 /** Takes every resource limit of a process down to nothing: a program whose limits are 0 ends when it needs anything. */
 const STARVE = `my $call = { x86_64 => 302, aarch64 => 261 }->{(POSIX::uname())[4]} or do { print "unknown machine\\n"; exit 0 };
 my $pid = $ARGV[0]; if ($pid eq "child") { $pid = fork // die; if (!$pid) { 1 while 1 } select(undef, undef, undef, 0.3) }
 my $set = 0; for my $resource (2, 9, 7, 0) { my $limit = pack("QQ", 0, 0); $set++ if syscall($call, $pid + 0, $resource, $limit, 0) == 0 } print "set $set\\n";
-if ($ARGV[0] eq "child") { for (1..150) { select(undef, undef, undef, 0.1); if (waitpid($pid, 1) == $pid) { print "child ended\\n"; exit 0 } } print "child lives\\n"; kill 9, $pid }`;
+if ($ARGV[0] eq "child") { for (1..1200) { select(undef, undef, undef, 0.1); if (waitpid($pid, 1) == $pid) { print "child ended\\n"; exit 0 } } print "child lives\\n"; kill 9, $pid }`;
 
 const FORK_BOMB = `for (1..8) { fork } my $forked = 0; for (;;) { my $pid = fork; if (!defined $pid) { select(undef, undef, undef, 0.05) } elsif ($pid == 0) { sleep 1000 while 1 } }`;
 
@@ -34,22 +44,23 @@ export const isolationCases: readonly ConformanceCase[] = [
     needs: [ownFirstProcess],
     covers: ["B59"],
     alone: true,
-    timeoutMs: 120_000,
+    timeoutMs: 400_000,
     async run({ ownBox }) {
       const box = await ownBox({ pidsLimit: 256 });
       const [victim, other] = [uniqueSeconds(), uniqueSeconds()];
 
       await shell(box, `(setsid sleep ${victim} >/dev/null 2>&1 &)`);
-      assert.equal(await sleeping(box, victim), 1);
-      await box.exec(["perl", "-e", EVERY_SIGNAL], { timeoutMs: 20_000 }).catch(() => undefined);
+      await untilSleeping(box, 1, victim);
+      await box.exec(["perl", "-e", EVERY_SIGNAL], { timeoutMs: PATIENCE_MS }).catch(() => undefined);
       await assertAnswers(box);
-      assert.equal(await sleeping(box, victim), 0, "the signals ended nothing: they prove nothing");
+      // Had they ended nothing, they would prove nothing.
+      await untilSleeping(box, 0, victim);
 
       await shell(box, `(setsid sleep ${other} >/dev/null 2>&1 &)`);
-      assert.equal(await sleeping(box, other), 1);
-      await box.exec(["sh", "-c", "kill -9 -1; kill -9 1"], { timeoutMs: 20_000 }).catch(() => undefined);
+      await untilSleeping(box, 1, other);
+      await box.exec(["sh", "-c", "kill -9 -1; kill -9 1"], { timeoutMs: PATIENCE_MS }).catch(() => undefined);
       await assertAnswers(box);
-      assert.equal(await sleeping(box, other), 0, "kill -9 -1 ended nothing: it proves nothing");
+      await untilSleeping(box, 0, other);
 
       const bomb = await box.exec(["perl", "-e", FORK_BOMB], { timeoutMs: 5000 });
       assert.deepEqual([bomb.timedOut, text(bomb.stdout)], [true, ""], `exit ${bomb.exitCode}: ${text(bomb.stderr)}`);
@@ -67,7 +78,7 @@ export const isolationCases: readonly ConformanceCase[] = [
     async run({ ownBox }) {
       const box = await ownBox();
       assert.match(
-        await perl(box, OVERWRITE_MEMORY, ["child"]),
+        await perl(box, OVERWRITE_MEMORY, ["child"], { timeoutMs: 2 * PATIENCE_MS }),
         /written\nchild ended/,
         "the attack does not work on an ordinary process",
       );
@@ -82,10 +93,12 @@ export const isolationCases: readonly ConformanceCase[] = [
     title: "keep root in the box from taking the first process's limits away",
     promise: "Root in the box must not be able to end it.",
     needs: [ownFirstProcess],
+    timeoutMs: 480_000,
     async run({ ownBox }) {
       const box = await ownBox();
+      // A limit of no time at all ends a program after a second of it, which it may have to wait for.
       const starve = `use POSIX (); ${STARVE}`;
-      const proof = await perl(box, starve, ["child"]);
+      const proof = await perl(box, starve, ["child"], { timeoutMs: 3 * PATIENCE_MS });
       if (proof !== "unknown machine\n")
         assert.match(proof, /set 4\nchild ended/, "the attack does not work on an ordinary process");
       await perl(box, starve, ["1"]);
@@ -108,7 +121,7 @@ export const isolationCases: readonly ConformanceCase[] = [
         one,
         `(setsid sleep ${marker} >/dev/null 2>&1 &); for place in /tmp /var/tmp /dev/shm /root /etc; do echo x >$place/${marker}; done`,
       );
-      assert.equal(await sleeping(one, marker), 1);
+      await untilSleeping(one, 1, marker);
       assert.equal(await sleeping(other, marker), 0, "a box sees another one's processes");
       assert.equal(
         await shell(

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import type { RuntimeSpecInput, SweepReport, SweptObject } from "@breakwater/runtime-api";
-import { assertAnswers, given, rejection } from "../box-tools.ts";
+import { assertAnswers, given, rejection, timed } from "../box-tools.ts";
 import type { CaseContext, ConformanceCase } from "../case.ts";
 import { OwnerProcess } from "../owner-process.ts";
 
@@ -26,6 +26,7 @@ export const leaksCases: readonly ConformanceCase[] = [
     title: "leave the boxes of a live owner alone when it sweeps",
     promise: "sweep never touches a live owner's box.",
     covers: ["B52"],
+    alone: true,
     async run({ ownBox, driver }) {
       const box = await ownBox();
       assertUntouched(await driver.sweep(), box.spec.trial, "a live owner's");
@@ -39,7 +40,8 @@ export const leaksCases: readonly ConformanceCase[] = [
     promise: "sweep removes exactly what dead or expired owners left.",
     prerequisites: ["driverModule"],
     covers: ["B52", "B53"],
-    timeoutMs: 120_000,
+    alone: true,
+    timeoutMs: 400_000,
     async run(context) {
       const { driver, ownBox, objectsOfTrial } = context;
       const module = given(context.driverModule);
@@ -77,6 +79,7 @@ export const leaksCases: readonly ConformanceCase[] = [
     promise: "sweep never touches a foreign box.",
     prerequisites: ["sabotage.foreignBox"],
     covers: ["B52"],
+    alone: true,
     async run({ driver, sabotage, image }) {
       const foreign = await given(sabotage.foreignBox)(image);
       try {
@@ -96,10 +99,12 @@ export const leaksCases: readonly ConformanceCase[] = [
     covers: ["B53"],
     alone: true,
     async run({ ownBox }) {
-      const box = await ownBox({ lifetimeMs: 6000 });
+      const startMs = await timed(async () => assertAnswers(await ownBox()));
+      const lifetimeMs = Math.ceil(6_000 + 4 * startMs);
+      const box = await ownBox({ lifetimeMs });
       await assertAnswers(box);
       // Nothing of this process runs meanwhile: no timer of a driver either.
-      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 12_000);
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, lifetimeMs + 6_000 + startMs);
       await rejection(box.exec(["true"]), "ERR_BOX_LOST");
       assert.equal((await box.report()).endedBy, "lifetime");
     },

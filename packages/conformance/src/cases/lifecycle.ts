@@ -8,17 +8,19 @@ import {
   assertAnswers,
   given,
   mistake,
+  PATIENCE_MS,
   perl,
   processes,
   readCounter,
   expectedError,
   rejection,
   shell,
-  sleeping,
   startCounter,
   text,
+  timed,
   uniqueSeconds,
   until,
+  untilSleeping,
 } from "../box-tools.ts";
 import type { CaseContext, ConformanceCase } from "../case.ts";
 import { anyUser, builds, freezes, ownFirstProcess, pinsById, services } from "../needs.ts";
@@ -35,6 +37,11 @@ function assertProof(proof: Proof): void {
   for (const key of ["id", "question", "answer"] as const) assert.ok(proof[key].length > 0, `a proof without ${key}`);
   assert.match(proof.at, /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z$/);
   assert.ok(Math.abs(Date.now() - Date.parse(proof.at)) < 60_000, `a proof of ${proof.at}`);
+}
+
+/** A lifetime that a box still has most of when it has started, in milliseconds: what that takes is tried here and now. */
+async function shortLifetimeMs({ ownBox }: CaseContext): Promise<number> {
+  return Math.ceil(8_000 + 6 * (await timed(async () => assertAnswers(await ownBox()))));
 }
 
 export const lifecycleCases: readonly ConformanceCase[] = [
@@ -150,19 +157,20 @@ export const lifecycleCases: readonly ConformanceCase[] = [
     promise: "When start rejects, nothing is left behind.",
     covers: ["B54"],
     alone: true,
-    timeoutMs: 180_000,
+    timeoutMs: 400_000,
     async run(context) {
-      const start = performance.now();
-      await context.ownBox();
-      const wholeMs = performance.now() - start;
+      let wholeMs = await timed(() => context.ownBox());
       let aborted = 0;
       for (let step = 0; step <= 14; step += 1) {
         const box = context.newBox();
         const abort = new AbortController();
+        const start = performance.now();
         const starting = box.start({ signal: abort.signal });
         const timer = setTimeout(() => abort.abort(), (wholeMs * step) / 14);
         try {
           await starting;
+          // The machine is less busy than it was.
+          wholeMs = Math.min(wholeMs, performance.now() - start);
           await assertAnswers(box);
           await box.teardownConfirmed();
         } catch (error) {
@@ -283,18 +291,15 @@ export const lifecycleCases: readonly ConformanceCase[] = [
     promise: "The first process is our hold. It reaps.",
     needs: [ownFirstProcess],
     covers: ["B59"],
-    async run({ sharedBox }) {
-      const box = await sharedBox();
-      const zombies = `opendir(my $proc, "/proc"); for (grep { /^[0-9]+$/ } readdir $proc) { open(my $f, "<", "/proc/$_/stat") or next; $count++ if <$f> =~ /\\) Z / } print $count // 0`;
-      await perl(
-        box,
-        `if (!fork) { exit 0 } select(undef, undef, undef, 0.5); ${zombies.replace("print $count // 0", "$count or die 'no zombie was seen'")}`,
-      );
+    async run({ ownBox }) {
+      const box = await ownBox();
+      const count = `sub zombies { my $count = 0; opendir(my $proc, "/proc"); for (grep { /^[0-9]+$/ } readdir $proc) { open(my $f, "<", "/proc/$_/stat") or next; $count++ if (<$f> // "") =~ /\\) Z / } $count }`;
+      await perl(box, `${count} if (!fork) { exit 0 } until (zombies()) { select(undef, undef, undef, 0.1) }`);
       await Promise.all(
         Array.from({ length: 5 }, () => shell(box, "for i in 1 2 3 4 5 6 7 8 9 10; do (sleep 0.1 &) ; done")),
       );
       await sleep(1500);
-      await until("no zombie", async () => (await perl(box, zombies)) === "0", 10_000);
+      await until("no zombie", async () => (await perl(box, `${count} print zombies()`)) === "0");
     },
   },
   {
@@ -303,11 +308,11 @@ export const lifecycleCases: readonly ConformanceCase[] = [
     title: "end by itself at its lifetime, and say so",
     promise: "A box has a maximum lifetime; it ends by itself.",
     covers: ["B53"],
-    async run({ ownBox }) {
-      const box = await ownBox({ lifetimeMs: 8000 });
+    async run(context) {
+      const lifetimeMs = await shortLifetimeMs(context);
+      const box = await context.ownBox({ lifetimeMs });
       await assertAnswers(box);
-      await sleep(8000);
-      await until("the box's end", async () => (await box.report()).endedBy !== null, 15_000);
+      await until("the box's end", async () => (await box.report()).endedBy !== null, lifetimeMs + PATIENCE_MS);
       assert.equal((await box.report()).endedBy, "lifetime");
       await rejection(box.exec(["true"]), "ERR_BOX_LOST");
     },
@@ -317,14 +322,16 @@ export const lifecycleCases: readonly ConformanceCase[] = [
     level: "MUST",
     title: "let no exec without a deadline outlive the box's lifetime",
     promise: "Default deadline of exec: the box's remaining lifetime.",
-    async run({ ownBox }) {
-      const box = await ownBox({ lifetimeMs: 8000 });
-      const start = performance.now();
-      const result = await box
-        .exec(["sleep", "300"])
-        .catch((error: unknown) => expectedError(error, "ERR_BOX_LOST", "ERR_EXEC_UNKNOWN"));
-      if (!(result instanceof Error)) assert.equal(result.timedOut, true);
-      assert.ok(performance.now() - start < 25_000, "exec outlived the box");
+    async run(context) {
+      const lifetimeMs = await shortLifetimeMs(context);
+      const box = await context.ownBox({ lifetimeMs });
+      const tookMs = await timed(async () => {
+        const result = await box
+          .exec(["sleep", "4000"])
+          .catch((error: unknown) => expectedError(error, "ERR_BOX_LOST", "ERR_EXEC_UNKNOWN"));
+        if (!(result instanceof Error)) assert.equal(result.timedOut, true);
+      });
+      assert.ok(tookMs < lifetimeMs + PATIENCE_MS, "exec outlived the box");
     },
   },
   {
@@ -338,7 +345,7 @@ export const lifecycleCases: readonly ConformanceCase[] = [
       const box = await ownBox();
       const marker = uniqueSeconds();
       const running = rejection(box.exec(["sh", "-c", `echo a; sleep ${marker}; echo b`]), "ERR_BOX_LOST");
-      await until("the program running", async () => (await sleeping(box, marker)) === 1);
+      await untilSleeping(box, 1, marker);
       await given(sabotage.endBox)(box);
       await running;
       await rejection(box.exec(["true"]), "ERR_BOX_LOST");
@@ -408,9 +415,7 @@ export const lifecycleCases: readonly ConformanceCase[] = [
         box,
         `(trap "" TERM INT HUP QUIT; setsid sh -c 'trap "" TERM INT HUP; while :; do sleep 1; done' >/dev/null 2>&1 &)`,
       );
-      const start = performance.now();
-      await box.stopConfirmed();
-      assert.ok(performance.now() - start < 20_000, "stopping took too long");
+      await box.stopConfirmed({ timeoutMs: PATIENCE_MS });
       assertProof(await box.stopConfirmed());
     },
   },
@@ -424,7 +429,7 @@ export const lifecycleCases: readonly ConformanceCase[] = [
       const marker = uniqueSeconds();
       const running = box.exec(["sh", "-c", `sleep ${marker}; exit 0`]);
       const settled = rejection(running, "ERR_BOX_STATE", "ERR_BOX_LOST", "ERR_EXEC_UNKNOWN");
-      await until("the program running", async () => (await sleeping(box, marker)) === 1);
+      await untilSleeping(box, 1, marker);
       await box.stopConfirmed();
       await settled;
     },
@@ -479,16 +484,19 @@ export const lifecycleCases: readonly ConformanceCase[] = [
   {
     id: "lifecycle.teardown-prompt",
     level: "SHOULD",
-    title: "tear down a box with stubborn programs in seconds",
+    title: "tear down a box with stubborn programs about as fast as one without",
     promise: "teardownConfirmed is bounded; teardown of a throw-away box kills at once.",
     covers: ["B59"],
     async run({ ownBox }) {
       const box = await ownBox();
       await shell(box, `(setsid sh -c 'trap "" TERM INT HUP; while :; do sleep 1; done' >/dev/null 2>&1 &)`);
-      const start = performance.now();
-      await box.teardownConfirmed();
-      const tookMs = performance.now() - start;
-      assert.ok(tookMs < 10_000, `it took ${Math.round(tookMs)} ms`);
+      const quiet = await ownBox();
+      const quietMs = await timed(() => quiet.teardownConfirmed());
+      const tookMs = await timed(() => box.teardownConfirmed());
+      assert.ok(
+        tookMs < 9_000 + 5 * quietMs,
+        `it took ${Math.round(tookMs)} ms, without stubborn programs ${Math.round(quietMs)} ms`,
+      );
     },
   },
   {
@@ -526,7 +534,7 @@ export const lifecycleCases: readonly ConformanceCase[] = [
         "ERR_BOX_LOST",
         "ERR_EXEC_UNKNOWN",
       );
-      await until("the program running", async () => (await sleeping(box, marker)) === 1);
+      await untilSleeping(box, 1, marker);
       await box.teardownConfirmed();
       await settled;
     },
@@ -607,7 +615,7 @@ export const lifecycleCases: readonly ConformanceCase[] = [
     title: "start ten boxes at once, each with files and processes of its own",
     promise: "Several boxes may run at the same time.",
     covers: ["B69", "B101"],
-    timeoutMs: 120_000,
+    timeoutMs: 300_000,
     async run({ newBox }) {
       const boxes = Array.from({ length: 10 }, () => newBox());
       await Promise.all(boxes.map((box) => box.start()));
@@ -620,7 +628,7 @@ export const lifecycleCases: readonly ConformanceCase[] = [
       const marker = uniqueSeconds();
       const [first, ...others] = boxes as [Runtime, ...Runtime[]];
       await shell(first, `(sleep ${marker} >/dev/null 2>&1 &)`);
-      assert.equal(await sleeping(first, marker), 1);
+      await untilSleeping(first, 1, marker);
       for (const other of others.slice(0, 3)) {
         assert.ok(
           [...(await processes(other)).values()].every((line) => !line.includes(marker)),
@@ -663,7 +671,7 @@ export const lifecycleCases: readonly ConformanceCase[] = [
     promise: "prepareImage: pull, or build where capable.",
     needs: [builds, pinsById],
     covers: ["B75"],
-    timeoutMs: 180_000,
+    timeoutMs: 400_000,
     async run({ driver, image, ownBox }) {
       const context = await mkdtemp(join(tmpdir(), "conformance-build-"));
       try {
@@ -697,7 +705,7 @@ export const lifecycleCases: readonly ConformanceCase[] = [
     promise: "service(name) has its own exec and stopConfirmed; teardownConfirmed covers the box and its services.",
     needs: [services],
     covers: ["B42"],
-    timeoutMs: 120_000,
+    timeoutMs: 300_000,
     async run(context) {
       const listen = `use Socket; socket(my $s, AF_INET, SOCK_STREAM, 0); setsockopt($s, SOL_SOCKET, SO_REUSEADDR, 1); bind($s, sockaddr_in(8000, INADDR_ANY)) or die; listen($s, 5); while (accept(my $c, $s)) { syswrite($c, "from the service\\n"); close $c }`;
       const box = await context.ownBox({

@@ -4,6 +4,7 @@ import {
   assertAnswers,
   memoryGrowth,
   mistake,
+  PATIENCE_MS,
   expectedError,
   rejection,
   shell,
@@ -13,7 +14,6 @@ import {
 import type { ConformanceCase } from "../case.ts";
 
 const MiB = 1024 * 1024;
-const WITHIN_MS = 10_000;
 
 export const readBoundedCases: readonly ConformanceCase[] = [
   {
@@ -78,11 +78,9 @@ export const readBoundedCases: readonly ConformanceCase[] = [
       const box = await sharedBox();
       const file = `/tmp/huge-${uniqueSeconds()}`;
       await shell(box, `truncate -s 2G ${file}`);
-      const start = performance.now();
       const growth = await memoryGrowth(async () => {
-        await rejection(box.readBounded(file, { maxBytes: MiB }, { timeoutMs: WITHIN_MS }), "ERR_LIMIT");
+        await rejection(box.readBounded(file, { maxBytes: MiB }, { timeoutMs: PATIENCE_MS }), "ERR_LIMIT");
       });
-      assert.ok(performance.now() - start < WITHIN_MS);
       assert.ok(growth <= 64 * MiB, `resident memory grew by ${Math.round(growth / MiB)} MiB`);
       await shell(box, `rm ${file}`);
       await assertAnswers(box);
@@ -103,7 +101,7 @@ export const readBoundedCases: readonly ConformanceCase[] = [
       );
       for (const path of [`${directory}/directory`, `${directory}/fifo`, `${directory}/socket`]) {
         const error = await rejection(
-          box.readBounded(path, { maxBytes: 1000 }, { timeoutMs: WITHIN_MS }),
+          box.readBounded(path, { maxBytes: 1000 }, { timeoutMs: PATIENCE_MS }),
           "ERR_PATH_KIND",
         );
         assert.equal(error.path, path);
@@ -121,7 +119,7 @@ export const readBoundedCases: readonly ConformanceCase[] = [
       for (const path of ["/dev/zero", "/dev/full"]) {
         // A backend that reads files from outside does not see a device of the running box: that it says so is enough.
         await rejection(
-          box.readBounded(path, { maxBytes: 1000 }, { timeoutMs: WITHIN_MS }),
+          box.readBounded(path, { maxBytes: 1000 }, { timeoutMs: PATIENCE_MS }),
           "ERR_PATH_KIND",
           "ERR_PATH_MEMORY",
           "ERR_PATH_DENIED",
@@ -145,7 +143,7 @@ export const readBoundedCases: readonly ConformanceCase[] = [
       assert.deepEqual(await bytesOf(box.readBounded(`${directory}/target`, { maxBytes: 1000 })), [0x78, 0x0a]);
       for (const name of ["inside", "outside", "endless", "dangling", "loop"]) {
         await rejection(
-          box.readBounded(`${directory}/${name}`, { maxBytes: MiB }, { timeoutMs: WITHIN_MS }),
+          box.readBounded(`${directory}/${name}`, { maxBytes: MiB }, { timeoutMs: PATIENCE_MS }),
           "ERR_PATH_LINK",
         );
       }
