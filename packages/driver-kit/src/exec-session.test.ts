@@ -505,7 +505,7 @@ describe("streams that end without the helper's word", () => {
 
   it("when the box's root ended our helper: the exit code is the one on record", async () => {
     const { result, calls } = session(justEnd, {}, { end: { kind: "running", exitCode: 137 } });
-    expect(await result).toMatchObject({ exitCode: 137, streamsClosed: true, stdoutBytes: 1 });
+    expect(await result).toMatchObject({ exitCode: 137, streamsClosed: true, stdoutBytes: 1, truncated: true });
     expect(calls).toEqual(["open", "ask"]);
   });
 

@@ -419,8 +419,8 @@ class ExecSession {
 
   #result(exitCode: number, timedOut: boolean, streamsClosed: boolean, durationMs: number): ExecResult {
     const { stdout, stderr } = this.#captures;
-    // Without the helper's word on stdout its end may be missing, and what was dropped was not delivered: neither passes for complete.
-    const incomplete = this.#dropped || (this.#trailer !== null && this.#scanners.stdout.trailer === null);
+    // Without the helper's word on stdout, or any, its end may be missing, and what was dropped was not delivered: neither passes for complete.
+    const incomplete = this.#dropped || this.#scanners.stdout.trailer === null;
     return {
       exitCode,
       stdout: stdout.bytes(),
