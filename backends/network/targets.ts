@@ -1,6 +1,6 @@
 import { backendFolders, type BackendFolders } from "../src/folders.ts";
 import { fakeInternet, fakePorts } from "./addresses.ts";
-import { runInside } from "./backend.ts";
+import { contacts, runInside } from "./backend.ts";
 
 /** A server that sends back what it gets. */
 export interface NetworkTarget {
@@ -19,11 +19,21 @@ export interface NetworkTargets {
   readonly name: string;
   /** What a box without a network must not reach. */
   readonly unreachable: readonly NetworkTarget[];
-  readonly allowlist: { readonly port: number; readonly allowed: string; readonly denied: string };
+  readonly datagrams: { readonly host: string; readonly port: number };
+  readonly resolver: { readonly address: string; readonly queries: () => Promise<readonly string[]> };
+  readonly allowlist: {
+    readonly allowed: string;
+    readonly denied: string;
+    readonly address: string;
+    readonly otherPort: number;
+    readonly wildcard: { readonly suffix: string; readonly below: string; readonly deeper: string };
+    readonly echo: string;
+    readonly misleading: readonly string[];
+  };
 }
 
 export function networkTargets(folders: BackendFolders = backendFolders()): NetworkTargets {
-  const { host, metadata, neighbours, resolvers, sites } = fakeInternet;
+  const { echo, host, hostileNames, metadata, neighbours, resolvers, sites } = fakeInternet;
   const port = fakePorts.echo;
   // Not every public network has IPv6: these are asked from the engine's host.
   const v6 = (what: string, address: string): NetworkTarget => ({
@@ -49,6 +59,20 @@ export function networkTargets(folders: BackendFolders = backendFolders()): Netw
       v6("the metadata address (IPv6)", metadata.v6),
       v6("the engine host's own address (IPv6)", host.v6),
     ],
-    allowlist: { port: fakePorts.https, allowed: "example.com", denied: "example.org" },
+    datagrams: { host: "example.com", port },
+    resolver: {
+      address: resolvers.v4[0],
+      queries: async () =>
+        (await contacts("internet", folders)).flatMap((it) => (it.protocol === "dns" ? (it.text ?? []) : [])),
+    },
+    allowlist: {
+      allowed: "example.com",
+      denied: "example.org",
+      address: sites["example.com"].v4,
+      otherPort: fakePorts.other,
+      wildcard: { suffix: "example.com", below: "api.example.com", deeper: "deep.api.example.com" },
+      echo: echo.name,
+      misleading: Object.keys(hostileNames),
+    },
   };
 }

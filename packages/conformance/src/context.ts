@@ -128,6 +128,8 @@ export function missing(conformanceCase: ConformanceCase, options: DescribeRunti
     "network.name": options.network?.name,
     "network.unreachable": forbiddenIn("no-network"),
     "network.unreachable for public boxes": forbiddenIn("public"),
+    "network.datagrams": options.network?.datagrams,
+    "network.resolver": options.network?.resolver,
     "network.allowlist": options.network?.allowlist,
     "images.entrypoint": options.images?.entrypoint,
     "images.entrypointThatEnds": options.images?.entrypointThatEnds,

@@ -4,6 +4,8 @@ import { isolationCases } from "./cases/isolation.ts";
 import { leaksCases } from "./cases/leaks.ts";
 import { lifecycleCases } from "./cases/lifecycle.ts";
 import { limitsCases } from "./cases/limits.ts";
+import { networkAllowlistCases } from "./cases/network-allowlist.ts";
+import { networkChangeCases } from "./cases/network-change.ts";
 import { networkCases } from "./cases/network.ts";
 import { readBoundedCases } from "./cases/read-bounded.ts";
 import { refusalCases } from "./cases/refusal.ts";
@@ -16,6 +18,8 @@ export const conformanceCases: readonly ConformanceCase[] = [
   ...filesCases,
   ...readBoundedCases,
   ...networkCases,
+  ...networkAllowlistCases,
+  ...networkChangeCases,
   ...isolationCases,
   ...limitsCases,
   ...leaksCases,

@@ -1,4 +1,4 @@
-import type { LimitKind, NetworkMode, RuntimeCapabilities } from "@breakwater/runtime-api";
+import type { AllowlistEntryKind, LimitKind, NetworkMode, RuntimeCapabilities } from "@breakwater/runtime-api";
 
 /** A capability that a promise depends on. Decided by what the backend declares, never by what is observed. */
 export interface CapabilityNeed {
@@ -16,6 +16,20 @@ export function networkMode(mode: NetworkMode): CapabilityNeed {
     claimed: (it) => it.networkModes.includes(mode),
   };
 }
+
+export function allowlistEntry(kind: AllowlistEntryKind): CapabilityNeed {
+  return {
+    name: `allowlist entries of the kind ${kind}`,
+    refusedTwin: null,
+    claimed: (it) => it.allowlistEntries.includes(kind),
+  };
+}
+
+export const allowlistsByPort: CapabilityNeed = {
+  name: "allowlists for ports 80 and 443 alone",
+  refusedTwin: null,
+  claimed: (it) => it.allowlistPorts !== "all" && it.allowlistPorts.every((port) => port === 80 || port === 443),
+};
 
 export function limit(kind: LimitKind): CapabilityNeed {
   const refusable = kind === "cpus" || kind === "memory";

@@ -45,8 +45,40 @@ export interface NetworkTargets {
   readonly name?: string | undefined;
   /** Servers that some boxes must not reach: the host, a gateway, a metadata address. */
   readonly unreachable?: readonly ForbiddenTarget[] | undefined;
-  /** On the internet of the boxes: two names with a TCP server on a port that allowlists open. */
-  readonly allowlist?: { readonly port: number; readonly allowed: string; readonly denied: string } | undefined;
+  /** On the internet of the boxes: a UDP server that sends back what it gets. */
+  readonly datagrams?: { readonly host: string; readonly port: number } | undefined;
+  /** A DNS server that the resolvers of public boxes ask, and that remembers. Needs `name`: names below it are asked for. */
+  readonly resolver?: RecordingResolver | undefined;
+  readonly allowlist?: AllowlistTargets | undefined;
+}
+
+export interface RecordingResolver {
+  /** Where it can be asked directly, on port 53 by UDP and TCP. */
+  readonly address: string;
+  /** The names that it has been asked for, in lower case. */
+  readonly queries: () => Promise<readonly string[]>;
+}
+
+/** Names on the internet of the boxes. Each answers a TLS hello with its name on port 443, and `GET /` with 200 on port 80; public boxes reach all of it. */
+export interface AllowlistTargets {
+  readonly allowed: string;
+  readonly denied: string;
+  /** An IPv4 address of `allowed`. */
+  readonly address: string;
+  /** A port of `allowed` that no allowlist opens: a TCP server that sends back what it gets. */
+  readonly otherPort: number;
+  readonly wildcard: {
+    /** Without `*.`. */
+    readonly suffix: string;
+    /** One label below `suffix`. */
+    readonly below: string;
+    /** Two labels below it. */
+    readonly deeper: string;
+  };
+  /** A name whose port 443 sends back what it gets, from the first byte on. */
+  readonly echo: string;
+  /** Names that lead to private, loopback, link-local or shared addresses, at which a server answers on port 80 where the box's host has one. */
+  readonly misleading: readonly string[];
 }
 
 /** A server that sends back what it gets. */
@@ -57,7 +89,7 @@ export interface ForbiddenTarget {
   readonly port: number;
   /** Default is `tcp`. */
   readonly protocol?: "tcp" | "udp" | undefined;
-  /** The modes that must not reach it. Default is `["no-network"]`. */
+  /** The modes that must not reach it. Default is `["no-network"]`; what is forbidden there is forbidden with an allowlist too. */
   readonly forbiddenIn?: readonly NetworkMode[] | undefined;
   /** Rejects unless the server answers now. Default: a `public` box is asked, which must be allowed to reach it. */
   readonly answers?: (() => Promise<void>) | undefined;
