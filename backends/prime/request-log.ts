@@ -1,0 +1,32 @@
+const MAX_ENTRIES = 20_000;
+
+/** One request as it came, for assertions. Bodies and secrets are not kept. */
+export interface LoggedRequest {
+  readonly at: string;
+  readonly origin: "control" | "gateway";
+  readonly method: string;
+  readonly path: string;
+  readonly userAgent: string | null;
+  readonly authorization: "none" | "valid" | "invalid";
+  /** Keys of the body that the documents do not have. */
+  unknownKeys: readonly string[];
+  status: number | null;
+}
+
+/** The last requests, in the order in which they came. */
+export class RequestLog {
+  #entries: LoggedRequest[] = [];
+
+  add(entry: LoggedRequest): void {
+    this.#entries.push(entry);
+    if (this.#entries.length > MAX_ENTRIES) this.#entries.shift();
+  }
+
+  get entries(): readonly LoggedRequest[] {
+    return this.#entries;
+  }
+
+  clear(): void {
+    this.#entries = [];
+  }
+}
