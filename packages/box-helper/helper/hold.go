@@ -11,7 +11,8 @@ import (
 )
 
 // hold is the first process of a box: it reaps, keeps the box alive for its lifetime, and cannot be ended from inside. From its own pid
-// namespace the kernel gives a first process only signals that it handles; those that Go's runtime handles end here, unheard.
+// namespace the kernel gives a first process only signals that it handles; those that Go's runtime handles end here, unheard. A TERM from outside
+// ends it.
 func hold(args []string) {
 	options := parseHold(args)
 	ignored := make(chan os.Signal, 64)
@@ -20,6 +21,7 @@ func hold(args []string) {
 		for range ignored {
 		}
 	}()
+	endOnOutsideTerm()
 	reserveThreads()
 	mixIdentities()
 	unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)

@@ -52,6 +52,10 @@ func main() {
 		usageVerb()
 	case "probe":
 		probeVerb(rest)
+	case "install":
+		installVerb(rest)
+	case "facts":
+		factsVerb()
 	case "forward":
 		forwardVerb(rest)
 	default:
