@@ -29,6 +29,7 @@ const (
 	pumpBytes       = 16 << 10
 	questionTimeout = 5 * time.Second
 	dialTimeout     = 10 * time.Second
+	lingerTimeout   = 2 * time.Second
 )
 
 // A route is a port of the box's loopback and the socket of the gateway that it leads to. The socket says which port it was: nothing
@@ -188,24 +189,34 @@ func relay(box *net.TCPConn, socket string) {
 		return
 	}
 	defer gateway.Close()
-	var sending sync.WaitGroup
-	sending.Add(1)
+	sent := make(chan struct{})
 	go func() {
-		defer sending.Done()
-		if err := pump(gateway, box); err != nil {
+		defer close(sent)
+		if side, err := pump(gateway, box); err != nil && side == readSide {
+			// The box has given up.
 			box.Close()
 			gateway.Close()
 		}
+		// A gateway that takes no more may still be answering: an early answer to a long request.
 	}()
-	err = pump(box, gateway)
-	if err != nil || isGone(gateway) {
-		if err != nil {
-			box.SetLinger(0)
-		}
+	switch side, err := pump(box, gateway); {
+	case err != nil && side == writeSide:
 		box.Close()
 		gateway.Close()
+	case err != nil || isGone(gateway):
+		// Also an error is its end: it has closed while there was more to read for it.
+		box.CloseWrite()
+		linger(box, sent)
 	}
-	sending.Wait()
+	<-sent
+}
+
+// linger gives the box a moment to take the end of the answer: closing on what it still sends would reset the connection.
+func linger(box *net.TCPConn, sent <-chan struct{}) {
+	box.SetReadDeadline(time.Now().Add(lingerTimeout))
+	<-sent
+	io.Copy(io.Discard, box)
+	box.Close()
 }
 
 type halfDuplex interface {
@@ -216,12 +227,19 @@ type halfDuplex interface {
 
 var buffers = sync.Pool{New: func() any { return new([pumpBytes]byte) }}
 
-// pump passes on what comes until its end, and then the end. It holds a buffer only while there is something in it: a thousand silent
-// connections cost nothing, and a reader that does not read stops the writer.
-func pump(to, from halfDuplex) error {
+type side int
+
+const (
+	readSide side = iota
+	writeSide
+)
+
+// pump passes on what comes until its end, and then the end; otherwise it says which side failed. It holds a buffer only while there
+// is something in it: a thousand silent connections cost nothing, and a reader that does not read stops the writer.
+func pump(to, from halfDuplex) (side, error) {
 	raw, err := from.SyscallConn()
 	if err != nil {
-		return err
+		return readSide, err
 	}
 	for {
 		var buffer *[pumpBytes]byte
@@ -245,17 +263,19 @@ func pump(to, from halfDuplex) error {
 		if err == nil {
 			err = failure
 		}
+		failed := readSide
 		if err == nil && n > 0 {
+			failed = writeSide
 			_, err = to.Write(buffer[:n])
 		}
 		if buffer != nil {
 			buffers.Put(buffer)
 		}
 		if err != nil {
-			return err
+			return failed, err
 		}
 		if n == 0 {
-			return to.CloseWrite()
+			return writeSide, to.CloseWrite()
 		}
 	}
 }

@@ -120,6 +120,33 @@ func TestHalfCloseOfEitherSideLeavesTheOther(t *testing.T) {
 	}
 }
 
+func TestAnEarlyAnswerArrivesAlthoughTheRequestGoesOn(t *testing.T) {
+	folder := t.TempDir()
+	answer := strings.Repeat("too much ", 1000)
+	gatewaySocket(t, folder, "80", func(c *net.UnixConn) {
+		io.ReadFull(c, make([]byte, 10))
+		c.Write([]byte(answer))
+		c.Close()
+	})
+	f := newForwarder(folder)
+	address := startForwarder(t, f, route{0, "80", false})[0]
+	for range 50 {
+		connection := dial(t, address)
+		// Reads only when it cannot send any more, or has sent all.
+		for piece, i := make([]byte, 64<<10), 0; i < 64; i++ {
+			if _, err := connection.Write(piece); err != nil {
+				break
+			}
+		}
+		connection.CloseWrite()
+		got, err := io.ReadAll(connection)
+		if err != nil || string(got) != answer {
+			t.Fatalf("%d of %d bytes of the answer: %v", len(got), len(answer), err)
+		}
+	}
+	waitUntil(t, func() bool { return len(f.connections) == 0 })
+}
+
 func TestAConnectionEndsWithTheGatewaysSide(t *testing.T) {
 	folder := t.TempDir()
 	gatewaySocket(t, folder, "443", func(c *net.UnixConn) {
