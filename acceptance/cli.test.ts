@@ -5,6 +5,7 @@ import { afterAll, describe, expect, test } from "vitest";
 import { dockerHost, image } from "./support/backend.ts";
 import { Cli, cli, trialAt } from "./support/cli.ts";
 import { Stranger, until } from "./support/engine.ts";
+import { SmallEngine } from "./support/small-engine.ts";
 import { type Files, taskFile, Workbench } from "./support/trials.ts";
 
 /* The command line as people run it: a process of its own, with signals, exit codes and files. */
@@ -132,7 +133,7 @@ test("Ctrl-C, three times: boxes are torn down, exit code 130, a result on disk"
   await workbench.writeTask(TASK, "interrupted");
   const cwd = await workbench.folder("tasks");
   const run = new Cli(
-    ["run", "-p", "interrupted", "--agent-command", "sleep 100", "-o", "jobs", "--job-name", "interrupted", "--json"],
+    ["run", "-p", "interrupted", "--agent-command", "sleep 1000", "-o", "jobs", "--job-name", "interrupted", "--json"],
     { cwd },
   );
   const job = join(cwd, "jobs/interrupted");
@@ -152,6 +153,12 @@ test("Ctrl-C, three times: boxes are torn down, exit code 130, a result on disk"
 });
 
 test("kill -9 in mid-trial, then sweep: nothing of the dead run is left; a live run and foreign boxes are untouched", async () => {
+  // On an engine of its own, where that can be had: other tests sweep too, and would take what the dead run left.
+  await using own =
+    SmallEngine.unavailable() === null ? await SmallEngine.start(900, { host: dockerHost, image }) : null;
+  const host = own?.host ?? dockerHost;
+  const stranger = new Stranger(host);
+  const env = { DOCKER_HOST: host };
   await workbench.writeTask(
     { ...TASK, "task.toml": taskFile({ mode: "separate", artifacts: ["/app"] }).replace("no-network", "public") },
     "killed",
@@ -160,11 +167,11 @@ test("kill -9 in mid-trial, then sweep: nothing of the dead run is left; a live 
   const cwd = await workbench.folder("tasks");
   await using foreign = await stranger.foreignBox(image);
   const start = (task: string, ...agent: readonly string[]): Cli =>
-    new Cli(["run", "-p", task, ...agent, "-o", "jobs", "--job-name", task, "--json"], { cwd });
+    new Cli(["run", "-p", task, ...agent, "-o", "jobs", "--job-name", task, "--json"], { cwd, env });
   const signal = join(cwd, "go-on");
   await writeFile(join(cwd, "patient-agent.mjs"), patientAgent(signal));
   const living = start("living", "-a", "./patient-agent.mjs");
-  const killed = start("killed", "--agent-command", "sleep 100");
+  const killed = start("killed", "--agent-command", "sleep 1000");
   const [livingTrial, killedTrial] = await Promise.all([
     trialAt(join(cwd, "jobs/living"), "agent.started"),
     trialAt(join(cwd, "jobs/killed"), "agent.started"),
@@ -175,7 +182,7 @@ test("kill -9 in mid-trial, then sweep: nothing of the dead run is left; a live 
   const before = await stranger.objectsOf(livingTrial);
   expect(before).not.toEqual([]);
 
-  const sweep = await cli(["sweep", "--json"], { cwd });
+  const sweep = await cli(["sweep", "--json"], { cwd, env });
   expect([sweep.exitCode, sweep.stderr]).toEqual([0, ""]);
   const report = JSON.parse(sweep.stdout) as { readonly removed: readonly { readonly trial: string | null }[] };
   expect(report.removed.map(({ trial }) => trial)).toContain(killedTrial);

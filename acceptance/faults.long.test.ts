@@ -10,7 +10,7 @@ afterAll(() => workbench[Symbol.asyncDispose]());
 
 test(
   "an engine that dies and does not come back: what cannot be asked for any more is named",
-  { timeout: 480_000 },
+  { timeout: 900_000 },
   async (context) => {
     const reason = SmallEngine.unavailable();
     if (reason !== null) context.skip(reason);
@@ -22,7 +22,7 @@ test(
       "instruction.md": "Nothing to do.\n",
       "tests/test.sh": "#!/bin/sh\necho 0 >/logs/verifier/reward.txt\n",
     };
-    const trial = await workbench.run(files, { driver, agent: shellAgent("sleep 100"), onEvent: kill.onEvent });
+    const trial = await workbench.run(files, { driver, agent: shellAgent("sleep 1000"), onEvent: kill.onEvent });
     await kill.acted();
     expect(trial.result.rewards).toBeNull();
     expect(trial.result.error).toMatchObject({ reason: "infrastructure", retry: "trial" });

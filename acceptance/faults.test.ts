@@ -48,7 +48,7 @@ describe.concurrent("a box that is lost", () => {
   test.for(["shared", "separate"] as const)("the agent's, killed from outside, %s", async (mode) => {
     const kill = when("agent.started", (event) => stranger.kill(boxOf(event)));
     const trial = await workbench.run(task({ mode }), {
-      agent: shellAgent(`${HONEST}; sleep 100`),
+      agent: shellAgent(`${HONEST}; sleep 1000`),
       onEvent: kill.onEvent,
     });
     await kill.acted();
@@ -61,7 +61,7 @@ describe.concurrent("a box that is lost", () => {
   test.for(["shared", "separate"] as const)(
     "the verifier's, killed after it wrote a 0 for the time being, %s",
     async (mode) => {
-      const script = "#!/bin/sh\necho 0 >/logs/verifier/reward.txt\nsleep 100\necho 1 >/logs/verifier/reward.txt\n";
+      const script = "#!/bin/sh\necho 0 >/logs/verifier/reward.txt\nsleep 1000\necho 1 >/logs/verifier/reward.txt\n";
       const kill = when("verifier.started", async (event) => {
         const box = boxOf(event);
         await until("the 0", () => stranger.hasFile(box, "/logs/verifier/reward.txt"));
@@ -84,7 +84,7 @@ describe.concurrent("a box that is lost", () => {
     const remove = when("verifier-box.started", async (event) => {
       await stranger.call("DELETE", `/containers/${boxOf(event)}?force=1&v=1`);
     });
-    const healthcheck = ["[environment.healthcheck]", 'command = "sleep 1"'];
+    const healthcheck = ["[environment.healthcheck]", 'command = "sleep 10"'];
     const files = task({ mode: "separate", environment: [`docker_image = "${image}"`] });
     const trial = await workbench.run(
       { ...files, "task.toml": `${String(files["task.toml"])}${healthcheck.join("\n")}\n` },
@@ -104,7 +104,7 @@ describe.concurrent("a box that is lost", () => {
   test("one trial's loss is no other's", async () => {
     const kill = when("agent.started", (event) => stranger.kill(boxOf(event)));
     const [lost, other] = await Promise.all([
-      workbench.run(task({ mode: "separate" }), { agent: shellAgent("sleep 100"), onEvent: kill.onEvent }),
+      workbench.run(task({ mode: "separate" }), { agent: shellAgent("sleep 1000"), onEvent: kill.onEvent }),
       workbench.run(task({ mode: "separate" }), { agent: shellAgent(`sleep 2; ${HONEST}`) }),
     ]);
     expect(lost.result.error?.code).toBe("ERR_BOX_LOST");
@@ -114,8 +114,8 @@ describe.concurrent("a box that is lost", () => {
 
 describe.concurrent("time", () => {
   test("an agent that does not end is ended, and what it left is graded", async () => {
-    const trial = await workbench.run(task({ mode: "separate", agentTimeoutSeconds: 2 }), {
-      agent: shellAgent(`${HONEST}; sleep 100`),
+    const trial = await workbench.run(task({ mode: "separate", agentTimeoutSeconds: 20 }), {
+      agent: shellAgent(`${HONEST}; sleep 1000`),
     });
     expect(trial.result.agent?.status).toBe("timed-out");
     expect(outcome(trial)).toBe(1);
@@ -123,8 +123,8 @@ describe.concurrent("time", () => {
   });
 
   test("tests that do not end are a timeout of phase run, and no reward although one was written", async () => {
-    const script = "#!/bin/sh\necho 1 >/logs/verifier/reward.txt\nsleep 100\n";
-    const trial = await workbench.run(task({ mode: "separate", verifierTimeoutSeconds: 15 }, script), {
+    const script = "#!/bin/sh\necho 1 >/logs/verifier/reward.txt\nsleep 1000\n";
+    const trial = await workbench.run(task({ mode: "separate", verifierTimeoutSeconds: 40 }, script), {
       agent: shellAgent(HONEST),
     });
     expect(trial.result.rewards).toBeNull();
@@ -141,7 +141,7 @@ describe.concurrent("time", () => {
     const controller = new AbortController();
     const abort = when("agent.started", async () => controller.abort());
     const trial = await workbench.run(task({ mode: "separate" }), {
-      agent: shellAgent("sleep 100"),
+      agent: shellAgent("sleep 1000"),
       signal: controller.signal,
       onEvent: abort.onEvent,
     });
@@ -164,7 +164,7 @@ describe.concurrent("time", () => {
   });
 });
 
-describe("an engine with little room, and its end", { timeout: 240_000 }, () => {
+describe("an engine with little room, and its end", { timeout: 900_000 }, () => {
   const reason = SmallEngine.unavailable();
 
   test("full disks and an engine that dies", async (context) => {
@@ -206,7 +206,7 @@ describe("an engine with little room, and its end", { timeout: 240_000 }, () => 
     const [died, other] = await Promise.all([
       workbench.run(task({ mode: "separate" }), {
         driver,
-        agent: shellAgent("sleep 100"),
+        agent: shellAgent("sleep 1000"),
         onEvent: (event) => {
           kill.onEvent(event);
           restart.onEvent(event);

@@ -12,13 +12,12 @@ const files = {
   "task.toml": taskFile({
     mode: "separate",
     artifacts: ["/data"],
-    agentTimeoutSeconds: 120,
-    verifierTimeoutSeconds: 300,
+    verifierTimeoutSeconds: 600,
   }),
   "tests/test.sh": '#!/bin/sh\n[ "$(stat -c %s /data/big.bin)" = 1073741824 ] && echo 1 >/logs/verifier/reward.txt\n',
 };
 
-it("an artifact of 1 GiB crosses over, and our memory stays flat", { timeout: 600_000 }, async () => {
+it("an artifact of 1 GiB crosses over, and our memory stays flat", { timeout: 900_000 }, async () => {
   const write = (megabytes: number) => shellAgent(`mkdir /data; truncate -s ${megabytes}M /data/big.bin`);
   // The same steps with little, so that what is loaded and compiled on the way does not count.
   await bench.run({ ...files, "tests/test.sh": "#!/bin/sh\n" }, { agent: write(64) });

@@ -23,7 +23,7 @@ test("the library example is examples/library/grade.ts, and grades", async () =>
   await mkdir(cwd);
   await symlink(join(root, "examples"), join(cwd, "examples"));
   const args = ["--conditions=@breakwater/source", "examples/library/grade.ts"];
-  const { stdout } = await promisify(execFile)(process.execPath, args, { cwd, timeout: 150_000 });
+  const { stdout } = await promisify(execFile)(process.execPath, args, { cwd, timeout: 400_000 });
   expect(stdout.trimEnd().split("\n").at(-1)).toMatch(/^reward 0 ?$/);
 });
 

@@ -8,7 +8,7 @@ import { text } from "node:stream/consumers";
 import { until } from "./engine.ts";
 
 const BIN: string = join(dirname(createRequire(import.meta.url).resolve("breakwater/package.json")), "src/bin.ts");
-const TIMEOUT_MS = 120_000;
+const TIMEOUT_MS = 400_000;
 
 export interface CliResult {
   readonly exitCode: number | null;
@@ -76,7 +76,7 @@ export async function trialAt(jobFolder: string, step: string): Promise<string> 
       }
       return found !== undefined;
     },
-    60_000,
+    180_000,
   );
   if (found === undefined) throw new Error("unreachable");
   return found;

@@ -7,7 +7,7 @@ export interface EngineObject {
   readonly name: string;
 }
 
-const REQUEST_TIMEOUT_MS = 30_000;
+const REQUEST_TIMEOUT_MS = 60_000;
 
 /** A few calls of Docker's API, past the driver: what a stranger on the engine does and sees. */
 export class Stranger {
@@ -97,7 +97,7 @@ export class Stranger {
 }
 
 /** Waits until something is so. */
-export async function until(what: string, check: () => Promise<boolean> | boolean, timeoutMs = 30_000): Promise<void> {
+export async function until(what: string, check: () => Promise<boolean> | boolean, timeoutMs = 120_000): Promise<void> {
   const end = performance.now() + timeoutMs;
   while (!(await check())) {
     if (performance.now() > end) throw new Error(`not seen within ${timeoutMs} ms: ${what}`);

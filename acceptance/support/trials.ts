@@ -15,8 +15,8 @@ import { dockerDriver } from "@breakwater/runtime-docker";
 import { vi } from "vitest";
 import { image } from "./backend.ts";
 
-// Whole trials, several in a test, on machines that are small: longer than what other live tests get.
-vi.setConfig({ testTimeout: 180_000 });
+// Whole trials, several in a test, on machines that are small and may be busy: longer than what other live tests get.
+vi.setConfig({ testTimeout: 600_000 });
 
 export type Files = Readonly<Record<string, TaskFileContent>>;
 
@@ -74,7 +74,7 @@ export interface TaskOptions {
 
 /** A `task.toml` for the test image, without a network. */
 export function taskFile(options: TaskOptions): string {
-  const { mode, artifacts = [], verifier = [], agentTimeoutSeconds = 60, verifierTimeoutSeconds = 60 } = options;
+  const { mode, artifacts = [], verifier = [], agentTimeoutSeconds = 300, verifierTimeoutSeconds = 300 } = options;
   const environment = options.environment ?? [`docker_image = "${image}"`];
   return [
     `artifacts = ${JSON.stringify(artifacts)}`,

@@ -5,7 +5,7 @@ import type { BackendRecord, BoxRecord } from "@breakwater/conformance/grading";
 import Dockerode from "dockerode";
 
 /** How long the engine may take to report what it has done. */
-const SETTLE_MS = 5_000;
+const SETTLE_MS = 60_000;
 
 interface EngineEvent {
   readonly Action: string;

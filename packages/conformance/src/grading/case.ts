@@ -20,7 +20,7 @@ export interface GradingCase {
   run(context: GradingContext): Promise<string | void>;
 }
 
-export const DEFAULT_GRADING_TIMEOUT_MS = 120_000;
+export const DEFAULT_GRADING_TIMEOUT_MS = 300_000;
 
 export interface GradingContext {
   readonly options: DescribeGradingOptions;

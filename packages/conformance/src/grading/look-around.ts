@@ -22,7 +22,7 @@ done </proc/net/route
 reached=-1
 if [ -n "$REACHABLE_HOST" ]; then
   reached=0
-  if python3 -c 'import os, socket; socket.create_connection((os.environ["REACHABLE_HOST"], int(os.environ["REACHABLE_PORT"])), 5)' 2>/dev/null; then reached=1; fi
+  if python3 -c 'import os, socket; socket.create_connection((os.environ["REACHABLE_HOST"], int(os.environ["REACHABLE_PORT"])), 20)' 2>/dev/null; then reached=1; fi
 fi
 cat >/logs/verifier/reward.json <<END
 {

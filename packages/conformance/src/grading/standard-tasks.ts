@@ -39,7 +39,7 @@ export function standardTask(
     environment.push(kind === "fresh" ? "allow_internet = false" : 'network_mode = "no-network"');
   }
   if (kind === "fresh" || kind === "shared") {
-    environment.push("[environment.healthcheck]", `command = ${text(STALE)}`, "timeout_sec = 20");
+    environment.push("[environment.healthcheck]", `command = ${text(STALE)}`, "timeout_sec = 120");
   }
   const verifierEnvironment =
     kind === "declared" && dedicatedImage !== null
@@ -53,12 +53,12 @@ export function standardTask(
     "task.toml": [
       'artifacts = ["/app/out"]',
       "[agent]",
-      "timeout_sec = 60",
+      "timeout_sec = 300",
       "[environment]",
       ...environment,
       "[verifier]",
       `environment_mode = "${kind === "shared" ? "shared" : "separate"}"`,
-      "timeout_sec = 90",
+      "timeout_sec = 300",
       ...verifierEnv,
       ...verifierEnvironment,
       "",

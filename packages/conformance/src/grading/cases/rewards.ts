@@ -79,7 +79,8 @@ export const rewardCases: readonly GradingCase[] = [
       const healthcheck = `[verifier.environment.healthcheck]\ncommand = "sleep 1000"\ntimeout_sec = 1000\n`;
       const files = separateTask(context, {
         verifierImage: options.image,
-        verifierTimeoutSeconds: 9,
+        // The box is had by then, also on a busy machine.
+        verifierTimeoutSeconds: 30,
         more: healthcheck,
       });
       const trial = await trials.run({ files, agent: nopAgent() });
@@ -113,7 +114,7 @@ async function expectOutcome(
 ): Promise<void> {
   const network = networkOf(capabilities);
   const files = {
-    "task.toml": `[environment]\ndocker_image = ${text(options.image)}\n${network}\n[verifier]\ntimeout_sec = 60\n`,
+    "task.toml": `[environment]\ndocker_image = ${text(options.image)}\n${network}\n[verifier]\ntimeout_sec = 300\n`,
     "instruction.md": "Nothing to do.\n",
     "tests/test.sh": `#!/bin/sh\n${leave}\n`,
     "tests/content": content,
@@ -148,7 +149,7 @@ interface SeparateTask {
 
 function separateTask(
   { options: { image }, capabilities }: GradingContext,
-  { verifierImage, verifierTimeoutSeconds = 60, more = "" }: SeparateTask,
+  { verifierImage, verifierTimeoutSeconds = 300, more = "" }: SeparateTask,
 ): Readonly<Record<string, TaskFileContent>> {
   const network = networkOf(capabilities);
   const environment =
