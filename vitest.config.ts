@@ -26,7 +26,13 @@ const config: ViteUserConfig = defineConfig({
           name: "unit",
           // Generous, as the machine may be busy; the whole project is to take less than 30 s.
           testTimeout: 20_000,
-          include: ["packages/*/src/**/*.test.ts", "backends/**/*.test.ts", "scripts/**/*.test.ts"],
+          include: [
+            "packages/*/src/**/*.test.ts",
+            // They play the backend themselves.
+            "packages/*/test/fake-*/*.test.ts",
+            "backends/**/*.test.ts",
+            "scripts/**/*.test.ts",
+          ],
           exclude: ["**/node_modules/**", "**/dist/**", "**/fixtures/**"],
         },
       },
@@ -36,7 +42,7 @@ const config: ViteUserConfig = defineConfig({
           ...live,
           name: "live",
           include: liveFolders.map((folder) => `${folder}/**/*.test.ts`),
-          exclude: ["**/node_modules/**", "**/*.long.test.ts"],
+          exclude: ["**/node_modules/**", "**/*.long.test.ts", "**/test/fake-*/**"],
         },
       },
       {
