@@ -5,7 +5,6 @@ import * as docker from "./docker/backend.ts";
 import * as engines from "./engines/backend.ts";
 import * as network from "./network/backend.ts";
 import * as podman from "./podman/backend.ts";
-import * as prime from "./prime/backend.ts";
 import { BackendError } from "./src/errors.ts";
 import { printedSteps, type Steps } from "./src/steps.ts";
 
@@ -39,12 +38,12 @@ const backends: Readonly<Record<string, Backend>> = {
     up: podman.up,
     down: podman.down,
     env: () => podman.env(),
+    run: (argv) => podman.runAttached(argv),
     async status(): Promise<readonly string[]> {
       const engine = await podman.status();
       return engine === undefined ? [] : [`${engine.version} with a fake internet`, engine.host];
     },
   },
-  prime,
   "docker-26": newerEngine("docker-26"),
   "docker-28": newerEngine("docker-28"),
 };
@@ -54,6 +53,7 @@ function newerEngine(name: engines.EngineName): Backend {
     up: (steps) => engines.up(name, steps),
     down: (steps) => engines.down(name, steps),
     env: () => engines.env(name),
+    run: (argv) => engines.runAttached(name, argv),
     async status(): Promise<readonly string[]> {
       const engine = await engines.status(name);
       return engine === undefined ? [] : [`${engine.version} with a fake internet`, engine.host];
@@ -68,7 +68,7 @@ const usage = `usage: npm run backends -- <${Object.keys(backends).join("|")}> u
   status  what is running, and where; exit code 3 when it is not
   env     environment variables for tests, as JSON
 
-network run PROGRAM ARGUMENTS...  runs a program with the sealed engine's environment, in the network of its host
+NAME run PROGRAM ARGUMENTS...  runs a program with a sealed engine's environment, in the network of its host
 
 example: npm run backends -- docker up`;
 

@@ -39,7 +39,7 @@ if (mode === "--driver") {
 } else if (mode === undefined || mode === "--long") {
   const long = mode === "--long";
   record("unit", await runTests({ project: "unit", reporter: "default", timeoutMs: UNIT_TIMEOUT_MS }));
-  for (const driver of drivers.filter(({ experimental }) => experimental !== true))
+  for (const driver of drivers.filter(({ onlyLong }) => long || onlyLong !== true))
     await testDriver(driver, { forced: isForced(driver.name), long, vitestArgs: [] });
 } else {
   process.stderr.write(`unknown argument ${mode}; usage: npm test, npm run test:long, npm run conformance -- DRIVER\n`);
@@ -71,17 +71,18 @@ async function testDriver(driver: DriverUnderTest, options: DriverOptions): Prom
       continue;
     }
     const env = { ...backend.env, CONFORMANCE: driver.name };
-    const selection = run.cases && {
-      files: [
-        ...["conformance", "grading"].map((file) => `${testFolder(driver.name)}/${file}`),
-        "acceptance/network-matrix",
-      ],
-      testName: `\\[(${run.cases.join("|").replaceAll(".", "\\.")})`,
+    const suites = ["conformance", "grading"].map((file) => `${testFolder(driver.name)}/${file}`);
+    const selection = {
+      ...(run.onlySuites === true && { files: suites }),
+      ...(run.cases && {
+        files: [...suites, "acceptance/network-matrix"],
+        testName: `\\[(${run.cases.join("|").replaceAll(".", "\\.")})`,
+      }),
     };
     const through = run.insideNetwork === true ? source("backends/cli.ts", run.backend, "run") : [];
     const tests = { reporter: "verbose", args: options.vitestArgs, env, through, ...selection } as const;
     record(name, await runTests({ ...tests, project: "live", timeoutMs: LIVE_TIMEOUT_MS }));
-    if (options.long && run === first) {
+    if (options.long && run === first && driver.package === undefined) {
       record(`${name}, long`, await runTests({ ...tests, project: "long", timeoutMs: LONG_TIMEOUT_MS }));
     }
   }

@@ -84,6 +84,15 @@ export async function env(name: EngineName, folders: BackendFolders = backendFol
   return { ...(await sealed.env(of(name, folders))), BREAKWATER_SEALED: name };
 }
 
+/** Runs a program in the network of the engine's host; gives back its exit code. */
+export async function runAttached(
+  name: EngineName,
+  argv: readonly [string, ...string[]],
+  folders: BackendFolders = backendFolders(),
+): Promise<number> {
+  return await sealed.runAttached(argv, of(name, folders));
+}
+
 /** The folder with the system, made when it is not there. */
 async function ensureSystem(recipe: DebianRecipe, cacheFolder: string, steps: Steps): Promise<string> {
   const key = createHash("sha256")

@@ -55,6 +55,14 @@ export async function env(folders: BackendFolders = backendFolders()): Promise<P
   return { ...(await sealed.env(ofPodman(folders))), BREAKWATER_SEALED: "podman" };
 }
 
+/** Runs a program in the network of the engine's host; gives back its exit code. */
+export async function runAttached(
+  argv: readonly [string, ...string[]],
+  folders: BackendFolders = backendFolders(),
+): Promise<number> {
+  return await sealed.runAttached(argv, ofPodman(folders));
+}
+
 function ofPodman(folders: BackendFolders): BackendFolders {
   return { ...folders, sealed: "podman" };
 }

@@ -3,10 +3,10 @@ import { command, seconds, source } from "./command.ts";
 /** A driver that has live tests. */
 export interface DriverUnderTest {
   readonly name: string;
-  /** The package with its tests, where that is not the one of its name. */
+  /** The package with its tests, where that is not the one of its name. Its long tests run for the driver of its name only. */
   readonly package?: string;
-  /** Not held to its tests yet: they run only when somebody asks for this driver by name. */
-  readonly experimental?: boolean;
+  /** Tested by `npm run test:long` and when somebody asks for it by name, not by `npm test`. */
+  readonly onlyLong?: boolean;
   /** The first one is the driver's own backend, for all its tests; without it nothing of the driver can be tested. */
   readonly runs: readonly [LiveRun, ...LiveRun[]];
 }
@@ -14,6 +14,8 @@ export interface DriverUnderTest {
 /** Live tests on one backend (`backends/`). */
 export interface LiveRun {
   readonly backend: string;
+  /** Only the conformance suites: what else there is does not depend on what this backend has of its own. */
+  readonly onlySuites?: boolean;
   /** Only cases of the conformance suites, and of the matrix of network policies, whose ids begin so: those for which this backend has what others have not. */
   readonly cases?: readonly string[];
   /** The tests run in the network of the backend's own host: what they listen on is the host of the boxes. Default is `false`. */
@@ -36,10 +38,18 @@ export const drivers: readonly DriverUnderTest[] = [
   {
     name: "podman",
     package: "runtime-docker",
-    experimental: true,
+    onlyLong: true,
     // Sealed, and with the same fake internet: one backend for everything.
-    runs: [{ backend: "podman" }],
+    runs: [{ backend: "podman", insideNetwork: true }],
   },
+  ...["docker-26", "docker-28"].map((name): DriverUnderTest => {
+    return {
+      name,
+      package: "runtime-docker",
+      onlyLong: true,
+      runs: [{ backend: name, onlySuites: true, insideNetwork: true }],
+    };
+  }),
 ];
 
 /** Where a driver's live tests are. */
