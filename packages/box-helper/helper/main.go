@@ -32,6 +32,10 @@ func main() {
 		idle()
 	case "exec":
 		execVerb(rest)
+	case "jobs":
+		jobsVerb(rest)
+	case "job-keep":
+		jobKeepVerb(rest)
 	case "kill":
 		killVerb(rest)
 	case "kill-all":
@@ -56,6 +60,8 @@ func main() {
 		installVerb(rest)
 	case "facts":
 		factsVerb()
+	case "listen":
+		listenVerb(rest)
 	case "forward":
 		forwardVerb(rest)
 	default:
