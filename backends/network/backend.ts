@@ -7,6 +7,7 @@ import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 
 import { debian12, debian13, ensureBaseImages } from "../docker/base-images.ts";
+import { ensureNodeImage, nodeImage } from "../docker/node-image.ts";
 import { enginePackages, type DockerEnvironment } from "../docker/backend.ts";
 import { runCommand, type CommandOptions, type CommandResult } from "../src/command.ts";
 import { engineSocket, privateEngine, startPrivateEngine, stopPrivateEngine } from "../src/engine.ts";
@@ -33,6 +34,8 @@ export interface NetworkEnvironment extends DockerEnvironment {
   readonly BREAKWATER_METADATA_ADDRESS: string;
   /** The engine host's own address. */
   readonly BREAKWATER_HOST_ADDRESS: string;
+  /** The Debian 12 image with Node and npm: a base for the egress gateway's image, and a box with clients. */
+  readonly BREAKWATER_EGRESS_BASE_IMAGE: string;
 }
 
 /** Of the engine's bridge. */
@@ -95,6 +98,7 @@ export async function startSealed(engine: SealedEngine, steps: Steps, folders: B
   });
   await ensureBaseImages(socket(folders), folders.cache, steps);
   await ensureTrust(socket(folders), await ensureAuthority(folders.cache), steps);
+  await ensureNodeImage(socket(folders), steps);
 }
 
 /** Ends everything in the namespaces and removes their state; images stay in the cache folder. */
@@ -243,6 +247,7 @@ function environment(folders: BackendFolders): NetworkEnvironment {
     BREAKWATER_PUBLIC_NAME: "example.com",
     BREAKWATER_METADATA_ADDRESS: fakeInternet.metadata.v4,
     BREAKWATER_HOST_ADDRESS: fakeInternet.host.v4,
+    BREAKWATER_EGRESS_BASE_IMAGE: nodeImage,
   };
 }
 
