@@ -32,10 +32,6 @@ func main() {
 		idle()
 	case "exec":
 		execVerb(rest)
-	case "jobs":
-		jobsVerb(rest)
-	case "job-keep":
-		jobKeepVerb(rest)
 	case "kill":
 		killVerb(rest)
 	case "kill-all":
