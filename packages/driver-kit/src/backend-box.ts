@@ -1,4 +1,11 @@
-import type { BoxReport, NetworkPolicy, PreparedImage, Proof, RuntimeService } from "@breakwater/runtime-api";
+import type {
+  BoxReport,
+  EgressReport,
+  NetworkPolicy,
+  PreparedImage,
+  Proof,
+  RuntimeService,
+} from "@breakwater/runtime-api";
 import type { Deadline } from "./deadline.ts";
 import type { ExecTransport } from "./exec-session.ts";
 import type { HelperContext } from "./in-box.ts";
@@ -42,12 +49,21 @@ export interface BackendBox {
   environmentFor?(policy: NetworkPolicy): Readonly<Record<string, string>>;
 
   /**
+   * Asked after every program of a caller that ended with a result: whether what enforces the box's policies still does. What it throws, `exec` throws
+   * in place of the result; `ERR_NETWORK_LOST` makes the box unfit.
+   */
+  afterProgram?(clock: Deadline): Promise<void>;
+
+  /**
    * Files read by the backend itself, whatever runs; `path` is absolute and canonical, and no link is followed. Without it our helper reads, which takes a
    * box that runs it.
    */
   locate?(path: string, clock: Deadline): Promise<LocatedPath>;
 
-  /** Changes the policy and proves that it is in force, from within unless the box is frozen. Absent with `networkChange: "none"`. */
+  /**
+   * Changes the policy and proves that it is in force, from within unless the box is frozen. Absent with `networkChange: "none"`. When it throws, the box is
+   * unfit and stopped.
+   */
   setNetwork?(policy: NetworkPolicy, inside: HelperContext | null, clock: Deadline): Promise<void>;
 
   /** Absent with `freeze: "none"`. `look` says whether it worked. */
@@ -63,6 +79,10 @@ export interface BackendBox {
   howItEnded(clock: Deadline): Promise<BoxEnd>;
   /** What the box has used until now, where our helper cannot tell. Default: nobody knows. */
   usage?(clock: Deadline): Promise<BoxUsage>;
+  /**
+   * What allowlists kept the box from reaching; for every report, also when the box is gone. `ERR_NETWORK_LOST` makes the box unfit.
+   */
+  egress?(clock: Deadline): Promise<EgressReport | null>;
 
   /**
    * Removes all that there is of the box, and asks the backend by id until it is gone. Called in every state, also when `start` failed

@@ -46,6 +46,7 @@ import {
   inspectPath,
   isOnMemory,
   killProcesses,
+  memoryMounts,
   type Mount,
   mounts,
   removePaths,
@@ -199,12 +200,18 @@ class Box implements Runtime {
       throw this.#error("exec", "ERR_UNSUPPORTED", message);
     }
     const ofPolicy = this.#backend.environmentFor?.(this.#network);
-    return this.#runProgram(options, {
+    const result = await this.#runProgram(options, {
       argv,
       env: programEnvironment(this.spec, image, { ofPolicy, ofCall: options.env }),
       cwd: options.cwd ?? this.spec.workdir ?? image.workdir ?? "/",
       user: options.user ?? this.spec.user ?? image.user,
     });
+    if (this.#backend.afterProgram !== undefined) {
+      const ask = async (clock: Deadline): Promise<void> => this.#backend.afterProgram?.(clock);
+      const what = "asking whether the network policy still holds";
+      await this.#orUnfit(this.#within("exec", what, undefined, QUESTION_TIMEOUT_MS, ask));
+    }
+    return result;
   }
 
   async #runHelper(argv: readonly string[], options: ExecOptions = {}): Promise<ExecResult> {
@@ -454,8 +461,13 @@ class Box implements Runtime {
     } catch (error) {
       if (error instanceof TypeError || isRuntimeError(error, "ERR_BOX_LOST", "ERR_BOX_STATE")) throw error;
       if (this.#runs) this.#state = "unfit";
+      // Nothing may go on under a policy that nobody knows.
+      const leftovers = await this.stopConfirmed().then(
+        () => [],
+        () => [this.#backend.handle],
+      );
       const message = `it is not known that the network is ${wanted.mode} now; tear the box down`;
-      throw this.#error("setNetwork", "ERR_NETWORK_CHANGE", message, { cause: error });
+      throw this.#error("setNetwork", "ERR_NETWORK_CHANGE", message, { cause: error, leftovers });
     }
   }
 
@@ -577,17 +589,21 @@ class Box implements Runtime {
   async report(options?: OperationOptions): Promise<BoxReport> {
     this.#requireState("report", "running", "frozen", "stopped", "unfit", "gone");
     const what = "asking what became of the box";
-    return this.#within("report", what, options, QUESTION_TIMEOUT_MS, async (clock) => {
-      const memoryMounts = [...new Set(this.#mounts.filter(({ isMemory }) => isMemory).map(({ path }) => path))];
-      memoryMounts.sort();
-      if (this.#end === null && this.#state !== "gone") {
-        const seen = await this.#backend.look(clock);
-        if (seen === "running" || seen === "frozen")
-          return { endedBy: null, exitCode: null, ...(await this.#usage(clock)), memoryMounts };
-        await this.#noteEnd(seen, clock);
-      }
-      return { ...(this.#end ?? UNKNOWN_END), memoryMounts };
-    });
+    return this.#within("report", what, options, QUESTION_TIMEOUT_MS, async (clock) => ({
+      ...(await this.#endOrUsage(clock)),
+      memoryMounts: memoryMounts(this.#mounts),
+      egress: (await this.#orUnfit(this.#backend.egress?.(clock))) ?? null,
+    }));
+  }
+
+  async #endOrUsage(clock: Deadline): Promise<BoxEnd> {
+    if (this.#end === null && this.#state !== "gone") {
+      const seen = await this.#backend.look(clock);
+      if (seen === "running" || seen === "frozen")
+        return { endedBy: null, exitCode: null, ...(await this.#usage(clock)) };
+      await this.#noteEnd(seen, clock);
+    }
+    return this.#end ?? UNKNOWN_END;
   }
 
   /** What a box has used is not worth waiting for long when it is to be stopped. */
@@ -624,6 +640,16 @@ class Box implements Runtime {
   /** A box of which we have not heard otherwise. */
   get #runs(): boolean {
     return this.#state === "running" || this.#state === "frozen";
+  }
+
+  /** What enforced the network policy may be gone: such a box is unfit. */
+  async #orUnfit<T>(asked: Promise<T> | undefined): Promise<T | undefined> {
+    try {
+      return await asked;
+    } catch (error) {
+      if (isRuntimeError(error, "ERR_NETWORK_LOST") && this.#runs) this.#state = "unfit";
+      throw error;
+    }
   }
 
   async #requireAlive(operation: string, clock: Deadline): Promise<"running" | "frozen"> {
@@ -709,8 +735,8 @@ class Box implements Runtime {
       const message = `${operation} is not possible: a promise about the box could not be kept; tear it down`;
       throw this.#error(operation, "ERR_BOX_UNFIT", message);
     }
-    if (this.#state === "gone" && this.#end !== null && this.#end.endedBy !== "stopped")
-      throw this.#error(operation, "ERR_BOX_LOST", `${operation} is not possible: the box is gone`);
+    if (this.#end !== null && this.#end.endedBy !== "stopped")
+      throw this.#error(operation, "ERR_BOX_LOST", `${operation} is not possible: the box has ended; see report()`);
     throw this.#wrongState(operation, `it has to be ${states.join(" or ")}`);
   }
 }

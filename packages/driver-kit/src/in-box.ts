@@ -8,6 +8,8 @@ import {
   type PathComponent,
   RuntimeError,
 } from "@breakwater/runtime-api";
+import type { BoxUsage, OpenArchive } from "./backend-box.ts";
+import { codeOfErrno } from "./transfer-errors.ts";
 
 /** Our helper in a box that runs, and what its calls are part of, for their errors. */
 export interface HelperContext {
@@ -98,6 +100,12 @@ export async function mounts(context: HelperContext, options?: ExecOptions): Pro
   return found
     .filter(({ path }) => !/^\/(?:proc|sys)(?:\/|$)/.test(path))
     .map(({ path, fileSystem }) => ({ path, isMemory: MEMORY_FILE_SYSTEMS.has(fileSystem) }));
+}
+
+/** The mount points whose files are memory. */
+export function memoryMounts(all: readonly Mount[]): readonly string[] {
+  const paths = all.filter(({ isMemory }) => isMemory).map(({ path }) => path);
+  return [...new Set(paths)].toSorted();
 }
 
 /** Whether the files at a path are memory: those of the innermost mount that has it. */

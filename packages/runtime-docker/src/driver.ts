@@ -12,6 +12,7 @@ import {
   type SweepOptions,
   type SweepReport,
 } from "@breakwater/runtime-api";
+import { createBox } from "@breakwater/driver-kit";
 import { type BoxContext, DockerBox } from "./box.ts";
 import { Engine, operate } from "./engine.ts";
 import { DRIVER } from "./errors.ts";
@@ -55,7 +56,6 @@ class DockerDriver implements RuntimeDriver {
       images: this.#images,
       publicNetwork: this.#publicNetwork,
       kind: async () => (await this.#askOnce()).kind,
-      probe: (probeOptions) => this.probe(probeOptions),
       helperArchive: () => this.#archiveOfHelper(),
     };
   }
@@ -87,7 +87,13 @@ class DockerDriver implements RuntimeDriver {
   }
 
   create(spec: RuntimeSpecInput): Runtime {
-    return new DockerBox(parseRuntimeSpec(spec), this.#box);
+    const parsed = parseRuntimeSpec(spec);
+    return createBox({
+      driver: DRIVER,
+      spec: parsed,
+      probe: (options) => this.probe(options),
+      backend: (id) => new DockerBox(id, parsed, this.#box),
+    });
   }
 
   async prepareImage(source: ImageSource, options?: PrepareImageOptions): Promise<PreparedImage> {

@@ -1,7 +1,7 @@
 import { Duplex, PassThrough } from "node:stream";
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { abnormalEnd, Demultiplexer, EngineExec, FramingError, type OutputChunk } from "./exec.ts";
+import { Demultiplexer, EngineExec, FramingError, type OutputChunk, programOutcome } from "./exec.ts";
 
 function header(type: number, length: number): Buffer {
   const bytes = Buffer.alloc(8);
@@ -102,7 +102,7 @@ describe("a connection to a program", () => {
         done();
       },
     });
-    return { engine, written, exec: new EngineExec({ input, output: engine }) };
+    return { engine, written, exec: new EngineExec({ input, output: engine }, async () => null) };
   };
   const outputOf = async (exec: EngineExec): Promise<readonly (readonly [string, string])[]> => {
     const chunks: OutputChunk[] = [];
@@ -116,7 +116,6 @@ describe("a connection to a program", () => {
     engine.end(frame(1, "out"));
     expect(await outputOf(exec)).toEqual([["stdout", "out"]]);
     expect(Buffer.concat(written).toString()).toBe("in");
-    expect(exec.firstOutput).toBe("out");
   });
 
   it("that ends in a frame is an error, never a short output", async () => {
@@ -142,18 +141,17 @@ describe("a connection to a program", () => {
 
 describe("an exec without the helper's word", () => {
   it("that never had a process was not started", () => {
-    expect(abnormalEnd({ Running: false, ExitCode: 126, Pid: 0 }, "no such file")).toEqual({
-      kind: "running",
+    expect(programOutcome({ Running: false, ExitCode: 126, Pid: 0 }, "no such file")).toEqual({
       exitCode: 126,
       startFailure: "no such file",
     });
   });
 
   it("that had one has the exit code that the engine recorded", () => {
-    expect(abnormalEnd({ Running: false, ExitCode: 137, Pid: 41 }, "")).toEqual({ kind: "running", exitCode: 137 });
+    expect(programOutcome({ Running: false, ExitCode: 137, Pid: 41 }, "")).toEqual({ exitCode: 137 });
   });
 
   it("that still runs has no exit code", () => {
-    expect(abnormalEnd({ Running: true, ExitCode: 0, Pid: 41 }, "")).toEqual({ kind: "running", exitCode: null });
+    expect(programOutcome({ Running: true, ExitCode: 0, Pid: 41 }, "")).toEqual({ exitCode: null });
   });
 });

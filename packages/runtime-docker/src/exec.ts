@@ -1,6 +1,6 @@
 import type { Readable } from "node:stream";
 import type { OutputStream } from "@breakwater/runtime-api";
-import type { AbnormalEnd, ExecTransport } from "@breakwater/driver-kit";
+import type { BoxExec, Deadline, ProgramOutcome } from "@breakwater/driver-kit";
 import type { HijackedConnection } from "./engine.ts";
 
 const HEADER_BYTES = 8;
@@ -66,24 +66,26 @@ export class Demultiplexer {
 /** How much of the first output is kept: the engine writes there why it could not start a program. */
 const FIRST_OUTPUT_BYTES = 500;
 
-/** The engine's hijacked connection as the transport of driver-kit's exec session. */
-export class EngineExec implements ExecTransport {
+/** The engine's hijacked connection as the transport of a program. */
+export class EngineExec implements BoxExec {
   readonly output: AsyncIterable<OutputChunk>;
   readonly #connection: HijackedConnection;
+  readonly #inspect: (clock: Deadline) => Promise<ExecInspection | null>;
   #closed = false;
   #first: Buffer = Buffer.alloc(0);
 
-  constructor(connection: HijackedConnection) {
+  constructor(connection: HijackedConnection, inspect: (clock: Deadline) => Promise<ExecInspection | null>) {
     this.#connection = connection;
+    this.#inspect = inspect;
     this.output = this.#read(connection.output);
     // A broken connection is found by whoever reads or writes.
     connection.input.on("error", () => undefined);
     connection.output.on("error", () => undefined);
   }
 
-  /** The beginning of what came, as text for people. */
-  get firstOutput(): string {
-    return this.#first.toString("utf8").trim();
+  async outcome(clock: Deadline): Promise<ProgramOutcome | null> {
+    const inspection = await this.#inspect(clock);
+    return inspection === null ? null : programOutcome(inspection, this.#first.toString("utf8").trim());
   }
 
   write(bytes: Uint8Array): Promise<void> {
@@ -130,15 +132,11 @@ export interface ExecInspection {
   readonly Pid: number;
 }
 
-/** What is known of an exec whose streams ended without the helper's word, in a box that still runs. */
-export function abnormalEnd(inspection: ExecInspection, firstOutput: string): AbnormalEnd {
+/** What the engine knows of a program. `firstOutput` is the beginning of what came, as text for people. */
+export function programOutcome(inspection: ExecInspection, firstOutput: string): ProgramOutcome {
   const exitCode = inspection.Running ? null : inspection.ExitCode;
   // The engine reports that a program could not be started as output and exit code 126 or 127; such a program never had a process id.
   // (Podman forgets the process id of every program that has ended.)
   const neverStarted = (exitCode === 126 || exitCode === 127) && inspection.Pid === 0;
-  return {
-    kind: "running",
-    exitCode,
-    ...(neverStarted ? { startFailure: firstOutput || `exit code ${exitCode}` } : {}),
-  };
+  return { exitCode, ...(neverStarted ? { startFailure: firstOutput || `exit code ${exitCode}` } : {}) };
 }

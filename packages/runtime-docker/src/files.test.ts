@@ -1,21 +1,6 @@
 import { packTar, readTar } from "@breakwater/tar";
 import { describe, expect, it } from "vitest";
-import { canonicalPath, memoryMountOf, onlyMember, parsePathStat } from "./files.ts";
-
-it.each([
-  ["/a//b/./c/", "/a/b/c"],
-  ["/", "/"],
-  ["/.", "/"],
-])("the canonical form of %s", (path, canonical) => {
-  expect(canonicalPath(path)).toBe(canonical);
-});
-
-it("finds the memory that a path is on", () => {
-  const mounts = ["/dev", "/dev/shm"];
-  expect(memoryMountOf("/dev/zero", mounts)).toBe("/dev");
-  expect(memoryMountOf("/dev", mounts)).toBe("/dev");
-  expect(memoryMountOf("/devices", mounts)).toBeNull();
-});
+import { onlyMember, parsePathStat } from "./files.ts";
 
 describe("the engine's description of a path", () => {
   const described = (mode: number): ReturnType<typeof parsePathStat> => {

@@ -1,8 +1,9 @@
-import type { IncomingHttpHeaders, IncomingMessage } from "node:http";
-import type { Deadline } from "@breakwater/driver-kit";
+import type { IncomingHttpHeaders } from "node:http";
+import type { Deadline, LocatedPath, OpenArchive } from "@breakwater/driver-kit";
 import { packTar, readTar } from "@breakwater/tar";
 import type { Engine } from "./engine.ts";
 import { isStatus } from "./errors.ts";
+import type { EngineFacts } from "./probe.ts";
 
 /** One path in a container as the archive API describes it, links not followed. */
 export interface PathStat {
@@ -12,11 +13,11 @@ export interface PathStat {
   readonly isLoop: boolean;
 }
 
-/** What is at a path. `link` and `missing` may be about a component on the way to it. */
-export type Located =
-  | { readonly at: "found"; readonly stat: PathStat }
-  | { readonly at: "missing"; readonly path: string }
-  | { readonly at: "link"; readonly path: string };
+/** A container, and what kind of engine it is on. */
+export interface ContainerFiles {
+  readonly container: string;
+  readonly kind: EngineFacts["kind"];
+}
 
 const PATH_STAT_HEADER = "x-docker-container-path-stat";
 /** The bits of Go's `os.FileMode` that say what a file is. */
@@ -30,30 +31,21 @@ const OTHER_KINDS = [
   2 ** 19 /* irregular */,
 ] as const;
 
-/** The absolute path without empty components, `.` and slashes at the end. */
-export function canonicalPath(path: string): string {
-  return `/${componentsOf(path).join("/")}`;
-}
-
-function componentsOf(path: string): readonly string[] {
-  return path.split("/").filter((component) => component !== "" && component !== ".");
-}
-
-/** The mount point of memory that a path is on, or `null`. */
-export function memoryMountOf(path: string, memoryMounts: readonly string[]): string | null {
-  return memoryMounts.find((mount) => path === mount || path.startsWith(`${mount}/`)) ?? null;
-}
-
 /**
  * Looks at a canonical path one component after the other. The engine follows links on the way to the last component, so every one before it is
  * asked about by itself: a link there is found, not followed. Throws a 404 `EngineError` if there is no such container.
  */
-export async function locate(engine: Engine, clock: Deadline, container: string, path: string): Promise<Located> {
-  const components = componentsOf(path);
+export async function locate(
+  engine: Engine,
+  clock: Deadline,
+  files: ContainerFiles,
+  path: string,
+): Promise<LocatedPath> {
+  const components = path.split("/").filter((component) => component !== "");
   let stat = pathStat("directory");
   for (let depth = 1; depth <= components.length; depth++) {
     const at = `/${components.slice(0, depth).join("/")}`;
-    const found = await statPath(engine, clock, container, at);
+    const found = await statPath(engine, clock, files.container, at);
     if (found === null) return { at: "missing", path: at };
     stat = found;
     if (depth < components.length) {
@@ -61,7 +53,29 @@ export async function locate(engine: Engine, clock: Deadline, container: string,
       if (stat.kind !== "directory") return { at: "missing", path: `/${components.slice(0, depth + 1).join("/")}` };
     }
   }
-  return { at: "found", stat };
+  const { kind, size } = stat;
+  return { at: "found", kind, size, open: () => openArchive(engine, clock.signal, files, path, stat) };
+}
+
+async function openArchive(
+  engine: Engine,
+  signal: AbortSignal,
+  { container, kind }: ContainerFiles,
+  path: string,
+  stat: PathStat,
+): Promise<OpenArchive> {
+  // A link that leads to itself no engine can send, and Podman sends what a link leads to: then the folder that it is in is sent.
+  const inFolder = stat.isLoop || (stat.kind === "link" && kind === "podman");
+  const sent = inFolder ? parentOf(path) : path;
+  const query = { path: sent };
+  const response = await engine.send(signal, { method: "GET", path: `/containers/${container}/archive`, query });
+  const close = (): void => void response.destroy();
+  if (inFolder) return { path, stream: onlyMember(response, path.slice(path.lastIndexOf("/") + 1)), close };
+  return { path, ...(path === "/" ? { name: "" } : {}), stream: response, close };
+}
+
+function parentOf(path: string): string {
+  return path.slice(0, path.lastIndexOf("/")) || "/";
 }
 
 async function statPath(engine: Engine, clock: Deadline, container: string, path: string): Promise<PathStat | null> {
@@ -76,8 +90,7 @@ async function statPath(engine: Engine, clock: Deadline, container: string, path
     }
     // A link that leads to itself is an internal error to the engine. If it can tell about the folder, the path is to blame.
     if (isStatus(error, 500) && path !== "/") {
-      const parent = path.slice(0, path.lastIndexOf("/")) || "/";
-      await engine.head(clock, { path: `/containers/${container}/archive`, query: { path: parent } });
+      await engine.head(clock, { path: `/containers/${container}/archive`, query: { path: parentOf(path) } });
       return { kind: "link", size: 0, isLoop: true };
     }
     throw error;
@@ -102,16 +115,6 @@ export function parsePathStat(headers: IncomingHttpHeaders): PathStat {
 
 function pathStat(kind: PathStat["kind"], size = 0): PathStat {
   return { kind, size, isLoop: false };
-}
-
-/** The plain tar archive of a path. To be read to its end or destroyed. */
-export async function archiveOf(
-  engine: Engine,
-  signal: AbortSignal,
-  container: string,
-  path: string,
-): Promise<IncomingMessage> {
-  return engine.send(signal, { method: "GET", path: `/containers/${container}/archive`, query: { path } });
 }
 
 /** The one member of this name out of the archive of the folder that it is in. */

@@ -1,9 +1,9 @@
 import { readFile } from "node:fs/promises";
-import { type BoxArchitecture, boxHelperPath } from "@breakwater/box-helper";
+import { dirname } from "node:path";
+import { BOX_HELPER_PATH, type BoxArchitecture, boxHelperPath } from "@breakwater/box-helper";
 import { RuntimeError } from "@breakwater/runtime-api";
 import { packTar } from "@breakwater/tar";
 import { DRIVER } from "./errors.ts";
-import { HELPER_DIRECTORY, HELPER_PATH } from "./translate.ts";
 
 /** What engines call the architectures that the helper is built for. */
 const ARCHITECTURES: Readonly<Record<string, BoxArchitecture>> = {
@@ -27,8 +27,8 @@ export async function packHelper(architecture: string): Promise<Buffer> {
   const content = await readFile(boxHelperPath(known));
   const chunks: Uint8Array[] = [];
   const members = [
-    { type: "directory", path: HELPER_DIRECTORY.slice(1), mode: 0o755 },
-    { type: "file", path: HELPER_PATH.slice(1), mode: 0o755, content },
+    { type: "directory", path: dirname(BOX_HELPER_PATH).slice(1), mode: 0o755 },
+    { type: "file", path: BOX_HELPER_PATH.slice(1), mode: 0o755, content },
   ] as const;
   for await (const chunk of packTar(members)) chunks.push(chunk);
   return Buffer.concat(chunks);

@@ -1,7 +1,6 @@
 import { Readable } from "node:stream";
 import { describe, expect, it } from "vitest";
-import { followProgress, isImageId, preparedImage, ProgressError, splitReference } from "./images.ts";
-import { imageFacts } from "./translate.ts";
+import { followProgress, isImageId, ProgressError, splitReference } from "./images.ts";
 
 describe("a reference", () => {
   it.each([
@@ -20,18 +19,6 @@ describe("a reference", () => {
     expect(isImageId("a".repeat(64))).toBe(true);
     expect(isImageId("debian")).toBe(false);
     expect(isImageId(`debian@sha256:${"a".repeat(64)}`)).toBe(false);
-  });
-});
-
-it("a prepared image carries what a plan needs", () => {
-  const facts = imageFacts({ Id: "sha256:1", Config: { Env: ["A=1=2", "EMPTY="], User: "u", WorkingDir: "/w" } });
-  expect(preparedImage("name", facts)).toEqual({
-    id: "sha256:1",
-    reference: "name",
-    entrypoint: [],
-    workdir: "/w",
-    user: "u",
-    env: { A: "1=2", EMPTY: "" },
   });
 });
 

@@ -8,13 +8,13 @@ import {
   RuntimeError,
   type RuntimeErrorCode,
 } from "@breakwater/runtime-api";
-import type { Deadline } from "@breakwater/driver-kit";
+import type { BoxImage, Deadline } from "@breakwater/driver-kit";
 import { isTarError } from "@breakwater/tar";
 import { type BuildDefinition, buildTag, contentHash, finishHash, packContext, readBuildDefinition } from "./build.ts";
 import { type Engine, operate } from "./engine.ts";
 import { DRIVER, EngineError, isStatus, toRuntimeError } from "./errors.ts";
 import { registryAuthHeader, type RegistryLogin, registryLogin } from "./registry-auth.ts";
-import { type ImageFacts, imageFacts, type ImageInspection } from "./translate.ts";
+import { boxImage, type ImageInspection } from "./translate.ts";
 
 type BuildSource = Exclude<ImageSource, { readonly reference: string }>;
 
@@ -49,7 +49,7 @@ export class Images {
       async (clock) => {
         const image =
           (await this.find(clock, source.reference)) ?? (await this.pull(clock, source.reference, options?.onProgress));
-        return preparedImage(source.reference, image);
+        return { ...image, reference: source.reference };
       },
       PULL_TIMEOUT_MS,
     );
@@ -65,7 +65,7 @@ export class Images {
         const baseIds = await this.#baseIds(clock, definition);
         const tag = buildTag(definition.name, await contentHash(definition, baseIds));
         const image = (await this.find(clock, tag)) ?? (await this.#build(clock, definition, tag, options?.onProgress));
-        return preparedImage(tag, image);
+        return { ...image, reference: tag };
       },
       BUILD_TIMEOUT_MS,
     );
@@ -77,7 +77,7 @@ export class Images {
     definition: BuildDefinition,
     tag: string,
     onProgress?: (line: string) => void,
-  ): Promise<ImageFacts> {
+  ): Promise<BoxImage> {
     await clock.race(this.#once(`build ${tag}`, () => this.#buildOnce(definition, tag, onProgress)));
     const image = await this.find(clock, tag);
     if (image !== null) return image;
@@ -175,14 +175,14 @@ export class Images {
   }
 
   /** What the engine knows of an image, or `null` if it does not have it. */
-  async find(clock: Deadline, reference: string): Promise<ImageFacts | null> {
+  async find(clock: Deadline, reference: string): Promise<BoxImage | null> {
     try {
       const image = await this.#engine.json<ImageInspection>(clock, {
         method: "GET",
         path: `/images/${encodeReference(reference)}/json`,
       });
       this.#checkFit(reference, image);
-      return imageFacts(image);
+      return boxImage(image);
     } catch (error) {
       if (isStatus(error, 404)) return null;
       throw error;
@@ -190,7 +190,7 @@ export class Images {
   }
 
   /** Pulls an image, once for all who ask at the same time. Throws `ERR_IMAGE_NOT_FOUND`, `ERR_IMAGE_PULL`. */
-  async pull(clock: Deadline, reference: string, onProgress?: (line: string) => void): Promise<ImageFacts> {
+  async pull(clock: Deadline, reference: string, onProgress?: (line: string) => void): Promise<BoxImage> {
     if (isImageId(reference)) {
       throw this.#error(
         "ERR_IMAGE_NOT_FOUND",
@@ -269,20 +269,6 @@ export class Images {
   #error(code: RuntimeErrorCode, message: string, cause?: unknown): RuntimeError {
     return new RuntimeError({ code, driver: DRIVER, operation: "prepareImage", message, cause });
   }
-}
-
-export function preparedImage(reference: string, image: ImageFacts): PreparedImage {
-  const env = image.env.map(
-    (entry) => [entry.slice(0, entry.indexOf("=")), entry.slice(entry.indexOf("=") + 1)] as const,
-  );
-  return {
-    id: image.id,
-    reference,
-    entrypoint: image.entrypoint,
-    workdir: image.workdir,
-    user: image.user,
-    env: Object.fromEntries(env.filter(([name]) => name !== "")),
-  };
 }
 
 /** True for an id, with which nothing can be pulled. */

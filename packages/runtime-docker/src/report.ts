@@ -1,9 +1,6 @@
-import type { BoxReport, EndedBy } from "@breakwater/runtime-api";
-import { HOLD_LIFETIME_EXIT_CODE } from "./translate.ts";
+import { type BoxEnd, type BoxUsage, HOLD_LIFETIME_EXIT_CODE } from "@breakwater/driver-kit";
+import type { EndedBy } from "@breakwater/runtime-api";
 import type { ContainerInspection } from "./teardown.ts";
-
-/** What is known of a box that has ended. */
-export type KnownEnd = Omit<BoxReport, "memoryMounts">;
 
 /** An event of the engine, the part that counts. */
 export interface EngineEvent {
@@ -24,7 +21,7 @@ export function classifyEnd(
   state: ContainerInspection["State"],
   events: readonly EngineEvent[],
   hasMemoryLimit: boolean,
-): KnownEnd {
+): BoxEnd {
   const oomEvents = events.filter(({ Action }) => Action === "oom").length;
   const killedThroughEngine = events.some(({ Action }) => Action === "kill");
   const endedBy = ((): EndedBy => {
@@ -52,11 +49,7 @@ export interface StatsAnswer {
   readonly memory_stats?: { readonly max_usage?: number };
 }
 
-export type Usage = Pick<BoxReport, "oomKills" | "memoryPeakBytes" | "cpuMs">;
-
-export const UNKNOWN_USAGE: Usage = { oomKills: null, memoryPeakBytes: null, cpuMs: null };
-
-export function usageOf(stats: StatsAnswer): Usage {
+export function usageOf(stats: StatsAnswer): BoxUsage {
   const nanoseconds = stats.cpu_stats?.cpu_usage?.total_usage;
   return {
     oomKills: null,

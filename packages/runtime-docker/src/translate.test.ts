@@ -1,25 +1,8 @@
 import { parseRuntimeSpec, type RuntimeSpec, type RuntimeSpecInput } from "@breakwater/runtime-api";
 import { describe, expect, it } from "vitest";
-import {
-  containerOptions,
-  defaultUser,
-  defaultWorkdir,
-  execOptions,
-  holdArgv,
-  imageFacts,
-  programEnvironment,
-} from "./translate.ts";
+import { boxImage, containerOptions, execOptions } from "./translate.ts";
 
-const plain = imageFacts({ Id: "sha256:1" });
-const rich = imageFacts({
-  Id: "sha256:2",
-  Config: {
-    Entrypoint: ["/entrypoint", "--x"],
-    WorkingDir: "/srv",
-    User: "1234:5",
-    Env: ["PATH=/opt/bin:/bin", "A=1=2", "B="],
-  },
-});
+const plain = boxImage({ Id: "sha256:1" });
 
 function spec(input: Partial<RuntimeSpecInput> = {}): RuntimeSpec {
   return parseRuntimeSpec({ image: "debian", ...input });
@@ -31,12 +14,17 @@ function options(input: Partial<RuntimeSpecInput> = {}): ReturnType<typeof conta
 
 describe("an image", () => {
   it("without a configuration has defaults", () => {
-    expect(plain).toEqual({ id: "sha256:1", entrypoint: [], workdir: null, user: null, env: [] });
-    expect(imageFacts({ Id: "x", Config: { Entrypoint: "/one", WorkingDir: "", User: "" } })).toMatchObject({
+    expect(plain).toEqual({ id: "sha256:1", entrypoint: [], workdir: null, user: null, env: {} });
+    expect(boxImage({ Id: "x", Config: { Entrypoint: "/one", WorkingDir: "", User: "" } })).toMatchObject({
       entrypoint: ["/one"],
       workdir: null,
       user: null,
     });
+  });
+
+  it("has an environment by name", () => {
+    const Env = ["PATH=/opt/bin:/bin", "A=1=2", "B=", "=x"];
+    expect(boxImage({ Id: "x", Config: { Env } }).env).toEqual({ PATH: "/opt/bin:/bin", A: "1=2", B: "" });
   });
 });
 
@@ -81,45 +69,11 @@ describe("the hold", () => {
       Cmd: [],
     });
   });
-
-  it("starts the image's ENTRYPOINT as the image's user, unless it is not wanted", () => {
-    expect(holdArgv(spec({ lifetimeMs: 5000 }), rich).slice(4)).toEqual([
-      "--user",
-      "1234:5",
-      "--cwd",
-      "/srv",
-      "--",
-      "/entrypoint",
-      "--x",
-    ]);
-    expect(holdArgv(spec({ entrypoint: false }), rich)).toHaveLength(4);
-  });
 });
 
 describe("a program", () => {
-  it("gets the image's environment, over it the spec's, over it the call's", () => {
-    expect(programEnvironment(spec({ env: { A: "spec", C: "spec" } }), rich, { C: "call" })).toEqual({
-      PATH: "/opt/bin:/bin",
-      A: "spec",
-      B: "",
-      C: "call",
-    });
-    expect(programEnvironment(spec(), rich)["A"]).toBe("1=2");
-  });
-
-  it("always has a PATH", () => {
-    expect(programEnvironment(spec(), plain)["PATH"]).toContain("/usr/bin");
-  });
-
-  it("runs as the spec's user in the spec's folder, else the image's", () => {
-    expect([defaultUser(spec(), rich), defaultWorkdir(spec(), rich)]).toEqual(["1234:5", "/srv"]);
-    const own = spec({ user: "me", workdir: "/w" });
-    expect([defaultUser(own, rich), defaultWorkdir(own, rich)]).toEqual(["me", "/w"]);
-    expect([defaultUser(spec(), plain), defaultWorkdir(spec(), plain)]).toEqual([null, "/"]);
-  });
-
   it("is started by our helper, as root, in a folder that is always there", () => {
-    expect(execOptions(["exec", "id"])).toMatchObject({
+    expect(execOptions(["/.breakwater/helper", "exec", "id"])).toMatchObject({
       Cmd: ["/.breakwater/helper", "exec", "id"],
       User: "0:0",
       WorkingDir: "/",

@@ -1,28 +1,11 @@
+import { type BoxImage, holdArgv, programEnvironment } from "@breakwater/driver-kit";
 import type { RuntimeSpec } from "@breakwater/runtime-api";
 import type Dockerode from "dockerode";
 
-/** Where the helper is in every box. */
-export const HELPER_DIRECTORY = "/.breakwater";
-export const HELPER_PATH = "/.breakwater/helper";
 /** The label with our id of a box: tells a box from a container that somebody made of an image of a box, labels included. */
 export const BOX_LABEL = "breakwater.box";
-/** The exit code of our hold when the box's lifetime is over. */
-export const HOLD_LIFETIME_EXIT_CODE = 73;
-
-/** What the engine gives a program that runs in an image without PATH. */
-const DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /** The smallest share of a core that the engine takes. */
 const MIN_NANO_CPUS = 10_000_000;
-
-/** What we need to know of an image. */
-export interface ImageFacts {
-  readonly id: string;
-  readonly entrypoint: readonly string[];
-  readonly workdir: string | null;
-  readonly user: string | null;
-  /** `NAME=value`. */
-  readonly env: readonly string[];
-}
 
 /** The part of the engine's image description that counts. */
 export interface ImageInspection {
@@ -37,15 +20,18 @@ export interface ImageInspection {
   } | null;
 }
 
-export function imageFacts(image: ImageInspection): ImageFacts {
+export function boxImage(image: ImageInspection): BoxImage {
   const config = image.Config ?? {};
   const entrypoint = config.Entrypoint ?? [];
+  const env = (config.Env ?? []).map(
+    (entry) => [entry.slice(0, entry.indexOf("=")), entry.slice(entry.indexOf("=") + 1)] as const,
+  );
   return {
     id: image.Id,
     entrypoint: typeof entrypoint === "string" ? [entrypoint] : [...entrypoint],
     workdir: config.WorkingDir ? config.WorkingDir : null,
     user: config.User ? config.User : null,
-    env: [...(config.Env ?? [])],
+    env: Object.fromEntries(env.filter(([name]) => name !== "")),
   };
 }
 
@@ -61,7 +47,7 @@ export interface BoxIdentity {
  */
 export function containerOptions(
   spec: RuntimeSpec,
-  image: ImageFacts,
+  image: BoxImage,
   identity: BoxIdentity,
   networkMode: string,
 ): Dockerode.ContainerCreateOptions {
@@ -73,7 +59,7 @@ export function containerOptions(
     Entrypoint: [...holdArgv(spec, image)],
     Cmd: [],
     User: "0:0",
-    WorkingDir: defaultWorkdir(spec, image),
+    WorkingDir: spec.workdir ?? image.workdir ?? "/",
     Env: Object.entries(programEnvironment(spec, image)).map(([name, value]) => `${name}=${value}`),
     Tty: false,
     OpenStdin: false,
@@ -98,42 +84,8 @@ export function containerOptions(
   };
 }
 
-/** Our hold, with the image's ENTRYPOINT as its child. */
-export function holdArgv(spec: RuntimeSpec, image: ImageFacts): readonly string[] {
-  const hold = [HELPER_PATH, "hold", "--lifetime-ms", String(spec.lifetimeMs)];
-  if (!spec.entrypoint || image.entrypoint.length === 0) return hold;
-  return [
-    ...hold,
-    ...(image.user === null ? [] : ["--user", image.user]),
-    "--cwd",
-    defaultWorkdir(spec, image),
-    "--",
-    ...image.entrypoint,
-  ];
-}
-
-export function defaultWorkdir(spec: RuntimeSpec, image: ImageFacts): string {
-  return spec.workdir ?? image.workdir ?? "/";
-}
-
-export function defaultUser(spec: RuntimeSpec, image: ImageFacts): string | null {
-  return spec.user ?? image.user;
-}
-
-/** The environment of every program: the image's, then the spec's, then the call's. */
-export function programEnvironment(
-  spec: RuntimeSpec,
-  image: ImageFacts,
-  ofCall: Readonly<Record<string, string>> = {},
-): Readonly<Record<string, string>> {
-  const ofImage = image.env
-    .map((entry) => [entry.slice(0, entry.indexOf("=")), entry.slice(entry.indexOf("=") + 1)] as const)
-    .filter(([name]) => name !== "");
-  return { PATH: DEFAULT_PATH, ...Object.fromEntries(ofImage), ...spec.env, ...ofCall };
-}
-
-/** Bodies of the exec that runs our helper. Its working directory is the root: the box's own may be gone. */
-export function execOptions(helperArgv: readonly string[]): Dockerode.ExecCreateOptions {
+/** The exec of a program of ours. Its working directory is the root: the box's own may be gone. */
+export function execOptions(argv: readonly string[]): Dockerode.ExecCreateOptions {
   return {
     AttachStdin: true,
     AttachStdout: true,
@@ -142,6 +94,6 @@ export function execOptions(helperArgv: readonly string[]): Dockerode.ExecCreate
     Privileged: false,
     User: "0:0",
     WorkingDir: "/",
-    Cmd: [HELPER_PATH, ...helperArgv],
+    Cmd: [...argv],
   };
 }
