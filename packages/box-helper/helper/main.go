@@ -32,6 +32,10 @@ func main() {
 		idle()
 	case "exec":
 		execVerb(rest)
+	case "jobs":
+		jobsVerb(rest)
+	case "job-keep":
+		jobKeepVerb(rest)
 	case "kill":
 		killVerb(rest)
 	case "kill-all":
