@@ -18,9 +18,9 @@ import (
 const (
 	jobsFolder = "/.breakwater/jobs"
 	// What is kept of each stream until it is fetched. The program waits when there is more.
-	keptBytes = 256 << 10
+	keptBytes = 4 << 20
 	// What is taken of the input before the program has taken it.
-	takenBytes = 1 << 20
+	takenBytes = 8 << 20
 	// Without a call for so long the owner is lost.
 	jobLease = 2 * time.Minute
 	// How long a keeper may take to listen.
@@ -351,13 +351,18 @@ func (k *keeper) serve(connection net.Conn) {
 		close(over)
 	}()
 	late := time.After(time.Duration(ask.WaitMs) * time.Millisecond)
+	// The end of a program often follows its output at once.
+	var settled <-chan time.Time
 	k.mutex.Lock()
 	defer k.mutex.Unlock()
 	for isLate := false; ; {
 		k.take(&ask)
 		answer := k.answer(&ask)
 		handedOver := ask.Input == nil || k.taken >= ask.Input.At+int64(len(ask.Input.Data))
-		if answer.News || isLate || ask.Close || (ask.Want == 0 && handedOver) {
+		if answer.News && answer.Exit == nil && settled == nil && !isLate {
+			settled = time.After(together)
+		}
+		if (answer.News && answer.Exit != nil) || isLate || ask.Close || (ask.Want == 0 && handedOver) {
 			k.mutex.Unlock()
 			json.NewEncoder(connection).Encode(answer)
 			k.mutex.Lock()
@@ -367,6 +372,8 @@ func (k *keeper) serve(connection net.Conn) {
 		k.mutex.Unlock()
 		select {
 		case <-changed:
+		case <-settled:
+			isLate = true
 		case <-over:
 			isLate = true
 		case <-late:
