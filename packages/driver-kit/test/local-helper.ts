@@ -1,8 +1,9 @@
 import { boxHelperPath } from "@breakwater/box-helper";
-import type { ExecOptions, ExecResult, OutputStream } from "@breakwater/runtime-api";
+import type { ExecOptions, ExecResult } from "@breakwater/runtime-api";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { runExec, type ExecTransport } from "../src/exec-session.ts";
+import { streamTransport } from "../src/stream-transport.ts";
 
 /** The helper for this machine. It needs Linux and root; elsewhere it is tried in boxes only. */
 export const localHelper: string | null =
@@ -31,47 +32,6 @@ export function execLocally(argv: readonly string[], options: ExecOptions = {}):
 }
 
 function connect(helper: string, execId: string): ExecTransport {
-  const program = spawn(helper, ["exec", execId], { stdio: ["pipe", "pipe", "pipe"], cwd: "/" });
-  const queue: { readonly stream: OutputStream; readonly chunk: Uint8Array }[] = [];
-  let open = 2;
-  let wake: () => void = () => undefined;
-  for (const stream of ["stdout", "stderr"] as const) {
-    program[stream].on("data", (chunk: Buffer) => {
-      queue.push({ stream, chunk });
-      program[stream].pause();
-      wake();
-    });
-    program[stream].on("close", () => {
-      open -= 1;
-      wake();
-    });
-  }
-  program.stdin.on("error", () => undefined);
-
-  async function* output(): AsyncGenerator<{ readonly stream: OutputStream; readonly chunk: Uint8Array }> {
-    for (;;) {
-      const next = queue.shift();
-      if (next !== undefined) {
-        yield next;
-        program[next.stream].resume();
-      } else if (open === 0) {
-        return;
-      } else {
-        await new Promise<void>((resolve) => {
-          wake = resolve;
-        });
-      }
-    }
-  }
-
-  return {
-    output: output(),
-    write: (bytes) =>
-      new Promise((resolve, reject) => {
-        program.stdin.write(bytes, (error) => (error ? reject(error) : resolve()));
-      }),
-    close: () => {
-      for (const stream of [program.stdin, program.stdout, program.stderr]) stream.destroy();
-    },
-  };
+  const { stdin, stdout, stderr } = spawn(helper, ["exec", execId], { stdio: ["pipe", "pipe", "pipe"], cwd: "/" });
+  return streamTransport(stdin, stdout, stderr);
 }
