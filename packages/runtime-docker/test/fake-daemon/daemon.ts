@@ -45,8 +45,8 @@ export type Answer =
   | "never";
 
 export interface Program {
-  /** The beginning of its argv, joined by blanks. */
-  readonly argv: string;
+  /** Its argv, joined by blanks. */
+  readonly argv: RegExp;
   readonly output?: readonly Piece[];
   /** Answers when its whole input is there, and says it again on stdout. */
   readonly echo?: boolean;
@@ -98,6 +98,12 @@ export const RUNNING: Answer = state({ Status: "running", Running: true, Pid: 42
 export const CREATED: Answer = state({ Status: "created" });
 export const DEAD: Answer = state({ Status: "dead", Dead: true });
 
+/** What the daemon says of a container that has ended, for rules that say otherwise of one that runs. */
+export const ENDS: readonly Rule[] = [
+  { on: "GET /containers/*/json", when: "removed", answer: { status: 404, json: { message: "no such container" } } },
+  { on: "GET /containers/*/json", when: "killed", answer: state({ ExitCode: 137 }) },
+];
+
 /** A daemon without faults. */
 const HEALTHY: readonly Rule[] = [
   { on: "GET /_ping", answer: { status: 200 } },
@@ -114,8 +120,7 @@ const HEALTHY: readonly Rule[] = [
   { on: "POST /containers/create", answer: { status: 201, json: { Id: CONTAINER } } },
   { on: "PUT /containers/*/archive", answer: { status: 200 } },
   { on: "POST /containers/*/start", answer: { status: 204 }, makes: "started" },
-  { on: "GET /containers/*/json", when: "removed", answer: { status: 404, json: { message: "no such container" } } },
-  { on: "GET /containers/*/json", when: "killed", answer: state({ ExitCode: 137 }) },
+  ...ENDS,
   { on: "GET /containers/*/json", when: "started", answer: RUNNING },
   { on: "GET /containers/*/json", answer: CREATED },
   { on: "GET /containers/*/stats", answer: { status: 200, json: {} } },
@@ -250,7 +255,7 @@ export class FakeDaemon implements AsyncDisposable {
     if (first === undefined) return;
     const { nonce, argv } = JSON.parse(first.payload.toString()) as { readonly nonce: string; readonly argv: string[] };
     this.requests.push({ call: `RUN ${argv.join(" ")}`, headers: {}, body: first.payload });
-    const program = this.#script.programs?.find((it) => argv.join(" ").startsWith(it.argv));
+    const program = this.#script.programs?.find((it) => it.argv.test(argv.join(" ")));
     const echoed: Buffer[] = [];
     for (let frame = first; program?.echo === true && frame.type !== "E";) {
       const next = await input.frame();

@@ -1,7 +1,7 @@
 import type { ExecResult, Proof, Runtime, RuntimeDriver } from "@breakwater/runtime-api";
 import { describe, expect, it } from "vitest";
 import dockerDriver from "../../src/index.ts";
-import { CONTAINER, DEAD, FakeDaemon, type Program, RUNNING, type Rule, type Script } from "./daemon.ts";
+import { CONTAINER, DEAD, ENDS, FakeDaemon, type Program, RUNNING, type Rule, type Script } from "./daemon.ts";
 
 /*
  * Faults that people met and that no real engine can be made to show. A test is named after its row in the list of field reports. Nothing here needs an
@@ -42,7 +42,7 @@ function rules(...list: readonly Rule[]): Script {
 }
 
 function says(stdout: string, program: Partial<Program> = {}): Script {
-  return { programs: [{ argv: "program", output: [{ stdout }, { ends: { exit: 3 } }], ...program }] };
+  return { programs: [{ argv: /^program$/, output: [{ stdout }, { ends: { exit: 3 } }], ...program }] };
 }
 
 function text(result: ExecResult): string {
@@ -186,12 +186,21 @@ describe.concurrent("a network that is cut", () => {
   const NETWORKS: Rule = { on: "GET /networks", answer: { status: 200, json: [bridge] } };
   const disconnect = "POST /networks/*/disconnect";
 
+  const BOTH_INTERFACES: Program = {
+    argv: / manifest \/sys\/class\/net$/,
+    output: [
+      { stdout: ["lo", "eth0"].map((path) => `${JSON.stringify({ path, type: "link" })}\n`).join("") },
+      { ends: { exit: 0 } },
+    ],
+  };
+
   it.each<{ readonly how: string; readonly rule: Rule }>([
     { how: "that the engine could not cut", rule: { on: disconnect, answer: FAILURE } },
     { how: "that is there though the engine says that it is cut", rule: { on: disconnect, answer: { status: 200 } } },
   ])("B64: $how leaves a box in which nothing is run any more", async ({ rule }) => {
     const spec = { image: "image", network: { initial: { mode: "public" }, later: [{ mode: "no-network" }] } } as const;
-    await using made = await start(rules(ON_BRIDGE, NETWORKS, rule), spec);
+    const script = { rules: [...ENDS, ON_BRIDGE, NETWORKS, rule], programs: [BOTH_INTERFACES] };
+    await using made = await start(script, spec);
     await expect(made.box.setNetwork({ mode: "no-network" })).rejects.toMatchObject({ code: "ERR_NETWORK_CHANGE" });
     await expect(made.box.exec(["program"])).rejects.toMatchObject({ code: "ERR_BOX_UNFIT" });
     expect(made.daemon.count("RUN program")).toBe(0);
@@ -199,13 +208,8 @@ describe.concurrent("a network that is cut", () => {
 
   it("B64: a box that cannot be taken off the bridge is never started", async () => {
     const spec = { image: "image", network: { initial: { mode: "no-network" }, later: [{ mode: "public" }] } } as const;
-    const attached: Rule = { ...ON_BRIDGE, on: INSPECT };
-    const removed: Rule = { on: INSPECT, when: "removed", answer: { status: 404 } };
-    const script = rules(removed, { on: attached.on, answer: attached.answer }, NETWORKS, {
-      on: disconnect,
-      answer: FAILURE,
-    });
-    await using made = await create(script, spec);
+    const attached: Rule = { on: INSPECT, answer: ON_BRIDGE.answer };
+    await using made = await create(rules(...ENDS, attached, NETWORKS, { on: disconnect, answer: FAILURE }), spec);
     await expect(made.box.start()).rejects.toMatchObject({ code: "ERR_BACKEND" });
     expect([made.daemon.count("POST /containers/*/start"), made.box.state]).toEqual([0, "gone"]);
   });
