@@ -5,6 +5,7 @@ import * as docker from "./docker/backend.ts";
 import * as engines from "./engines/backend.ts";
 import * as network from "./network/backend.ts";
 import * as podman from "./podman/backend.ts";
+import * as prime from "./prime/backend.ts";
 import { BackendError } from "./src/errors.ts";
 import { printedSteps, type Steps } from "./src/steps.ts";
 
@@ -44,6 +45,7 @@ const backends: Readonly<Record<string, Backend>> = {
       return engine === undefined ? [] : [`${engine.version} with a fake internet`, engine.host];
     },
   },
+  prime,
   "docker-26": newerEngine("docker-26"),
   "docker-28": newerEngine("docker-28"),
 };
