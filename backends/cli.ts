@@ -3,6 +3,7 @@
  */
 import * as docker from "./docker/backend.ts";
 import * as engines from "./engines/backend.ts";
+import * as kubernetes from "./kubernetes/backend.ts";
 import * as network from "./network/backend.ts";
 import * as podman from "./podman/backend.ts";
 import * as prime from "./prime/backend.ts";
@@ -48,7 +49,19 @@ const backends: Readonly<Record<string, Backend>> = {
   prime,
   "docker-26": newerEngine("docker-26"),
   "docker-28": newerEngine("docker-28"),
+  kubernetes: cluster("kubernetes"),
+  "kubernetes-open": cluster("kubernetes-open"),
 };
+
+function cluster(name: kubernetes.ClusterName): Backend {
+  return {
+    up: (steps) => kubernetes.up(name, steps),
+    down: (steps) => kubernetes.down(name, steps),
+    status: () => kubernetes.status(name),
+    env: () => kubernetes.env(name),
+    run: (argv) => kubernetes.runInside(name, argv),
+  };
+}
 
 function newerEngine(name: engines.EngineName): Backend {
   return {
@@ -70,7 +83,7 @@ const usage = `usage: npm run backends -- <${Object.keys(backends).join("|")}> u
   status  what is running, and where; exit code 3 when it is not
   env     environment variables for tests, as JSON
 
-NAME run PROGRAM ARGUMENTS...  runs a program with a sealed engine's environment, in the network of its host
+NAME run PROGRAM ARGUMENTS...  runs a program with a sealed engine's environment, in the network of its host (of a cluster's node)
 
 example: npm run backends -- docker up`;
 

@@ -146,7 +146,8 @@ export async function engineVersion(host: string, timeoutMs = 3_000): Promise<st
   }
 }
 
-function parseDockerHost(
+/** `DOCKER_HOST` in the words of `node:http`. */
+export function parseDockerHost(
   host: string,
 ): { readonly socketPath: string } | { readonly host: string; readonly port: number } {
   const url = URL.canParse(host) ? new URL(host) : undefined;

@@ -7,6 +7,7 @@ import type { Steps } from "./steps.ts";
 /** What these packages enable for the next boot. */
 const unitsOf: Readonly<Record<string, readonly string[]>> = {
   "docker.io": ["docker.service", "docker.socket", "containerd.service"],
+  containerd: ["containerd.service"],
   podman: [
     "podman.service",
     "podman.socket",

@@ -5,6 +5,8 @@ export interface DriverUnderTest {
   readonly name: string;
   /** The package with its tests, where that is not the one of its name. Its long tests run for the driver of its name only. */
   readonly package?: string;
+  /** Not held to its tests yet: they run only when somebody asks for this driver by name. */
+  readonly experimental?: boolean;
   /** Tested by `npm run test:long` and when somebody asks for it by name, not by `npm test`. */
   readonly onlyLong?: boolean;
   /** The first one is the driver's own backend, for all its tests; without it nothing of the driver can be tested. */
@@ -42,7 +44,7 @@ export const drivers: readonly DriverUnderTest[] = [
     // Sealed, and with the same fake internet: one backend for everything.
     runs: [{ backend: "podman", insideNetwork: true }],
   },
-  ...["docker-26", "docker-28"].map((name): DriverUnderTest => {
+  ...["podman-rootless", "docker-26", "docker-28"].map((name): DriverUnderTest => {
     return {
       name,
       package: "runtime-docker",
@@ -50,6 +52,13 @@ export const drivers: readonly DriverUnderTest[] = [
       runs: [{ backend: name, onlySuites: true, insideNetwork: true }],
     };
   }),
+  {
+    name: "k8s",
+    experimental: true,
+    // The API of the cluster is reached from within the node's network only.
+    runs: [{ backend: "kubernetes", insideNetwork: true }],
+  },
+  { name: "prime", experimental: true, runs: [{ backend: "prime" }] },
 ];
 
 /** Where a driver's live tests are. */
