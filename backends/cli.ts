@@ -2,11 +2,9 @@
  * `node --conditions=@breakwater/source backends/cli.ts NAME up|down|status|env`: stands up what tests need.
  */
 import * as docker from "./docker/backend.ts";
-import * as engines from "./engines/backend.ts";
-import * as kubernetes from "./kubernetes/backend.ts";
+import * as newerEngines from "./engines/backend.ts";
 import * as network from "./network/backend.ts";
 import * as podman from "./podman/backend.ts";
-import * as prime from "./prime/backend.ts";
 import { BackendError } from "./src/errors.ts";
 import { printedSteps, type Steps } from "./src/steps.ts";
 
@@ -36,34 +34,22 @@ const backends: Readonly<Record<string, Backend>> = {
     },
     run: (argv) => network.runAttached(argv),
   },
-  podman: {
-    up: podman.up,
-    down: podman.down,
-    env: () => podman.env(),
-    run: (argv) => podman.runAttached(argv),
-    async status(): Promise<readonly string[]> {
-      const engine = await podman.status();
-      return engine === undefined ? [] : [`${engine.version} with a fake internet`, engine.host];
-    },
-  },
-  prime,
-  "docker-26": newerEngine("docker-26"),
-  "docker-28": newerEngine("docker-28"),
-  kubernetes: cluster("kubernetes"),
-  "kubernetes-open": cluster("kubernetes-open"),
+  podman: sealedEngine(podman, "podman"),
+  "podman-rootless": sealedEngine(podman, "podman-rootless"),
+  "docker-26": sealedEngine(newerEngines, "docker-26"),
+  "docker-28": sealedEngine(newerEngines, "docker-28"),
 };
 
-function cluster(name: kubernetes.ClusterName): Backend {
-  return {
-    up: (steps) => kubernetes.up(name, steps),
-    down: (steps) => kubernetes.down(name, steps),
-    status: () => kubernetes.status(name),
-    env: () => kubernetes.env(name),
-    run: (argv) => kubernetes.runInside(name, argv),
-  };
+/** The engines that a module can seal off with the fake internet. */
+interface SealedEngines<Name> {
+  up(name: Name, steps: Steps): Promise<unknown>;
+  down(name: Name, steps: Steps): Promise<void>;
+  status(name: Name): Promise<{ readonly host: string; readonly version: string } | undefined>;
+  env(name: Name): Promise<unknown>;
+  runAttached(name: Name, argv: readonly [string, ...string[]]): Promise<number>;
 }
 
-function newerEngine(name: engines.EngineName): Backend {
+function sealedEngine<Name>(engines: SealedEngines<Name>, name: Name): Backend {
   return {
     up: (steps) => engines.up(name, steps),
     down: (steps) => engines.down(name, steps),
@@ -83,7 +69,7 @@ const usage = `usage: npm run backends -- <${Object.keys(backends).join("|")}> u
   status  what is running, and where; exit code 3 when it is not
   env     environment variables for tests, as JSON
 
-NAME run PROGRAM ARGUMENTS...  runs a program with a sealed engine's environment, in the network of its host (of a cluster's node)
+NAME run PROGRAM ARGUMENTS...  runs a program with a sealed engine's environment, in the network of its host
 
 example: npm run backends -- docker up`;
 

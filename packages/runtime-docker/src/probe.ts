@@ -53,25 +53,34 @@ export interface EngineFacts {
   readonly kind: "docker" | "podman";
   readonly version: EngineVersion;
   readonly info: EngineInfo;
+  /** Podman's control group controllers. Without root and with control groups version 1 it has none, and ignores limits that `info` claims. */
+  readonly controllers?: readonly string[] | undefined;
 }
 
 export async function askEngine(engine: Engine, clock: Deadline): Promise<EngineFacts> {
   const version = await engine.json<EngineVersion>(clock, { method: "GET", path: "/version" });
   const info = await engine.json<EngineInfo>(clock, { method: "GET", path: "/info" });
   const isPodman = (version.Components ?? []).some(({ Name }) => Name === "Podman Engine");
-  return { kind: isPodman ? "podman" : "docker", version, info };
+  if (!isPodman) return { kind: "docker", version, info };
+  const own = await engine.json<{ readonly host?: { readonly cgroupControllers?: readonly string[] | null } }>(clock, {
+    method: "GET",
+    path: "/v4.0.0/libpod/info",
+  });
+  return { kind: "podman", version, info, controllers: own.host?.cgroupControllers ?? [] };
 }
 
 /** What this engine enforces, never more than `CAPABILITIES`. */
-export function enforced({ info }: EngineFacts): RuntimeCapabilities {
+export function enforced({ info, controllers }: EngineFacts): RuntimeCapabilities {
+  const has = (controller: string): boolean => controllers?.includes(controller) ?? true;
   const limits: LimitKind[] = [];
-  if (info.CpuCfsQuota === true) limits.push("cpus");
-  if (info.MemoryLimit === true) limits.push("memory");
-  if (info.PidsLimit === true) limits.push("pids");
+  if (info.CpuCfsQuota === true && has("cpu")) limits.push("cpus");
+  if (info.MemoryLimit === true && has("memory")) limits.push("memory");
+  if (info.PidsLimit === true && has("pids")) limits.push("pids");
+  const canFreeze = info.CgroupDriver !== "none" && (info.CgroupVersion !== "1" || has("freezer"));
   return Object.freeze({
     ...CAPABILITIES,
     limits,
-    freeze: info.CgroupDriver === "none" ? "none" : CAPABILITIES.freeze,
+    freeze: canFreeze ? CAPABILITIES.freeze : "none",
     maxCpus: info.NCPU ?? null,
     maxMemoryMb: info.MemTotal === undefined ? null : Math.floor(info.MemTotal / (1024 * 1024)),
     operatingSystems: info.OSType === "windows" ? [] : CAPABILITIES.operatingSystems,
