@@ -3,8 +3,10 @@
  */
 import * as docker from "./docker/backend.ts";
 import * as newerEngines from "./engines/backend.ts";
+import * as kubernetes from "./kubernetes/backend.ts";
 import * as network from "./network/backend.ts";
 import * as podman from "./podman/backend.ts";
+import * as prime from "./prime/backend.ts";
 import { BackendError } from "./src/errors.ts";
 import { printedSteps, type Steps } from "./src/steps.ts";
 
@@ -34,10 +36,13 @@ const backends: Readonly<Record<string, Backend>> = {
     },
     run: (argv) => network.runAttached(argv),
   },
+  prime,
   podman: sealedEngine(podman, "podman"),
   "podman-rootless": sealedEngine(podman, "podman-rootless"),
   "docker-26": sealedEngine(newerEngines, "docker-26"),
   "docker-28": sealedEngine(newerEngines, "docker-28"),
+  kubernetes: cluster("kubernetes"),
+  "kubernetes-open": cluster("kubernetes-open"),
 };
 
 /** The engines that a module can seal off with the fake internet. */
@@ -62,6 +67,16 @@ function sealedEngine<Name>(engines: SealedEngines<Name>, name: Name): Backend {
   };
 }
 
+function cluster(name: kubernetes.ClusterName): Backend {
+  return {
+    up: (steps) => kubernetes.up(name, steps),
+    down: (steps) => kubernetes.down(name, steps),
+    status: () => kubernetes.status(name),
+    env: () => kubernetes.env(name),
+    run: (argv) => kubernetes.runInside(name, argv),
+  };
+}
+
 const usage = `usage: npm run backends -- <${Object.keys(backends).join("|")}> up|down|status|env
 
   up      install, start and prepare what is missing; prints one line per step
@@ -69,7 +84,7 @@ const usage = `usage: npm run backends -- <${Object.keys(backends).join("|")}> u
   status  what is running, and where; exit code 3 when it is not
   env     environment variables for tests, as JSON
 
-NAME run PROGRAM ARGUMENTS...  runs a program with a sealed engine's environment, in the network of its host
+NAME run PROGRAM ARGUMENTS...  runs a program with a sealed engine's environment, in the network of its host (of a cluster's node)
 
 example: npm run backends -- docker up`;
 

@@ -52,6 +52,13 @@ export const drivers: readonly DriverUnderTest[] = [
       runs: [{ backend: name, onlySuites: true, insideNetwork: true }],
     };
   }),
+  {
+    name: "k8s",
+    experimental: true,
+    // The API of the cluster is reached from within the node's network only.
+    runs: [{ backend: "kubernetes", insideNetwork: true }],
+  },
+  { name: "prime", experimental: true, runs: [{ backend: "prime" }] },
 ];
 
 /** Where a driver's live tests are. */
