@@ -39,7 +39,7 @@ if (mode === "--driver") {
 } else if (mode === undefined || mode === "--long") {
   const long = mode === "--long";
   record("unit", await runTests({ project: "unit", reporter: "default", timeoutMs: UNIT_TIMEOUT_MS }));
-  for (const driver of drivers.filter(({ onlyLong }) => long || onlyLong !== true))
+  for (const driver of drivers.filter((it) => it.experimental !== true && (long || it.onlyLong !== true)))
     await testDriver(driver, { forced: isForced(driver.name), long, vitestArgs: [] });
 } else {
   process.stderr.write(`unknown argument ${mode}; usage: npm test, npm run test:long, npm run conformance -- DRIVER\n`);
