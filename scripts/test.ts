@@ -4,8 +4,9 @@
 //
 // A driver named in BREAKWATER_FORCE (docker,...) must be tested; with CI=true every driver must.
 
-import { bringUp, drivers, type DriverUnderTest, testFolder } from "./lib/backends.ts";
-import { seconds, source } from "./lib/command.ts";
+import { bringUp, drivers, type DriverUnderTest } from "./lib/backends.ts";
+import { seconds } from "./lib/command.ts";
+import { runLiveTests } from "./lib/live-tests.ts";
 import { describeFailures, type TestCounts } from "./lib/vitest-report.ts";
 import { runTests, type TestRun } from "./lib/vitest.ts";
 
@@ -70,20 +71,12 @@ async function testDriver(driver: DriverUnderTest, options: DriverOptions): Prom
       if (run === first) return;
       continue;
     }
-    const env = { ...backend.env, CONFORMANCE: driver.name };
-    const suites = ["conformance", "grading"].map((file) => `${testFolder(driver.name)}/${file}`);
-    const selection = {
-      ...(run.onlySuites === true && { files: suites }),
-      ...(run.cases && {
-        files: [...suites, "acceptance/network-matrix"],
-        testName: `\\[(${run.cases.join("|").replaceAll(".", "\\.")})`,
-      }),
-    };
-    const through = run.insideNetwork === true ? source("backends/cli.ts", run.backend, "run") : [];
-    const tests = { reporter: "verbose", args: options.vitestArgs, env, through, ...selection } as const;
-    record(name, await runTests({ ...tests, project: "live", timeoutMs: LIVE_TIMEOUT_MS }));
+    const { vitestArgs } = options;
+    const tests = { env: backend.env, vitestArgs };
+    record(name, await runLiveTests(driver, run, { ...tests, project: "live", timeoutMs: LIVE_TIMEOUT_MS }));
     if (options.long && run === first && driver.package === undefined) {
-      record(`${name}, long`, await runTests({ ...tests, project: "long", timeoutMs: LONG_TIMEOUT_MS }));
+      const long = { ...tests, project: "long", timeoutMs: LONG_TIMEOUT_MS } as const;
+      record(`${name}, long`, await runLiveTests(driver, run, long));
     }
   }
 }

@@ -120,7 +120,10 @@ export class CaseEnvironment {
 }
 
 /** What the caller of the suite did not give and this case cannot do without. */
-export function missing(conformanceCase: ConformanceCase, options: DescribeRuntimeOptions): readonly Prerequisite[] {
+export function missing(
+  conformanceCase: ConformanceCase,
+  options: Omit<DescribeRuntimeOptions, "driver">,
+): readonly Prerequisite[] {
   const forbiddenIn = (mode: NetworkMode): unknown =>
     options.network?.unreachable?.find((it) => (it.forbiddenIn ?? ["no-network"]).includes(mode));
   const given: Record<Prerequisite, unknown> = {

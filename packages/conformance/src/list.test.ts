@@ -1,6 +1,7 @@
-import { readFile } from "node:fs/promises";
+import { access, readFile } from "node:fs/promises";
 import { expect, test } from "vitest";
 import { areaOf } from "./case.ts";
+import { casesByReport, DRIVER_REPORTS, REPORTS_OF_THE_TASKSET } from "./field-reports.ts";
 import { conformanceCases } from "./list.ts";
 import { casesAsMarkdown } from "./markdown.ts";
 import { refusable } from "./needs.ts";
@@ -37,6 +38,13 @@ test("titles, promises and references are complete", () => {
     expect(promise).toMatch(/\.$/);
     for (const report of covers) expect(report).toMatch(/^B\d+$/);
   }
+});
+
+test("every field report that can concern a driver is covered by a case, or by a test that exists", async () => {
+  const covering = casesByReport(conformanceCases);
+  const withoutCase = DRIVER_REPORTS.filter((report) => covering.get(report)?.length === 0);
+  expect(withoutCase).toEqual(Object.keys(REPORTS_OF_THE_TASKSET));
+  for (const test of Object.values(REPORTS_OF_THE_TASKSET)) await access(new URL(`../../../${test}`, import.meta.url));
 });
 
 test("the table in docs/conformance.md is that of the cases", async () => {

@@ -1,4 +1,5 @@
 import { areaOf, type ConformanceCase } from "./case.ts";
+import { casesByReport, REPORTS_OF_THE_TASKSET } from "./field-reports.ts";
 
 const INTRODUCTION = `# The contract, case by case
 
@@ -24,6 +25,15 @@ export function casesAsMarkdown(cases: readonly ConformanceCase[]): string {
       parts.push(`| ${row.map((cell) => cell.replaceAll("|", "\\|")).join(" | ")} |`);
     }
     parts.push("");
+  }
+  parts.push("## Field reports\n", "| report | covered by |\n| --- | --- |");
+  for (const [report, ids] of casesByReport(cases)) {
+    const test = REPORTS_OF_THE_TASKSET[report];
+    const covering = [
+      ...ids.map((id) => `\`${id}\``),
+      ...(test === undefined ? [] : [`no driver's business: ${test}`]),
+    ];
+    parts.push(`| ${report} | ${covering.join(" ")} |`);
   }
   return `${parts.join("\n").trimEnd()}\n`;
 }

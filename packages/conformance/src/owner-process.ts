@@ -1,3 +1,4 @@
+import assert from "node:assert/strict";
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { createInterface } from "node:readline";
@@ -64,15 +65,19 @@ export class OwnerProcess {
 
   /** It tears its box down and must then end by itself: nothing of a driver keeps a process alive. */
   async end(): Promise<void> {
-    this.#child.stdin?.write("end\n");
-    await this.#expect("ended");
-    await within(this.#exit, ANSWER_TIMEOUT_MS, "the end of a process whose driver is disposed");
+    try {
+      this.#child.stdin?.write("end\n");
+      await this.#expect("ended");
+      await within(this.#exit, ANSWER_TIMEOUT_MS, "the end of a process whose driver is disposed");
+    } finally {
+      this.#child.kill("SIGKILL");
+    }
   }
 
   async #expect(answer: string): Promise<void> {
     const next = await within(this.#lines.next(), ANSWER_TIMEOUT_MS, `the owner process saying "${answer}"`);
     if (next.done === true || next.value !== answer) {
-      throw new Error(
+      assert.fail(
         `the owner process said ${next.done === true ? "nothing more" : JSON.stringify(next.value)} instead of "${answer}"`,
       );
     }
@@ -82,7 +87,9 @@ export class OwnerProcess {
 async function within<T>(promise: Promise<T>, timeoutMs: number, what: string): Promise<T> {
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<never>((_resolve, reject) => {
-    timer = setTimeout(() => reject(new Error(`not seen within ${timeoutMs} ms: ${what}`)), timeoutMs);
+    timer = setTimeout(() => {
+      reject(new assert.AssertionError({ message: `not seen within ${timeoutMs} ms: ${what}` }));
+    }, timeoutMs);
   });
   try {
     return await Promise.race([promise, late]);

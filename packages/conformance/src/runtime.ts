@@ -1,5 +1,6 @@
 export type { CaseContext, ConformanceCase, ConformanceLevel, Prerequisite } from "./case.ts";
-export { CaseEnvironment } from "./context.ts";
+export { areaOf } from "./case.ts";
+export { CaseEnvironment, missing } from "./context.ts";
 export { describeRuntime, summarize } from "./describe-runtime.ts";
 export type { ConformanceMeta, ConformanceOutcome } from "./describe-runtime.ts";
 export { conformanceCases } from "./list.ts";

@@ -51,10 +51,15 @@ export const sabotage: DescribeRuntimeOptions["sabotage"] = {
       HostConfig: { NetworkMode: "none" },
     });
     await container.start();
+    const unlessGone = async <T>(asked: Promise<T>): Promise<T | undefined> =>
+      asked.catch((error: unknown) => {
+        if ((error as { readonly statusCode?: number }).statusCode !== 404) throw error;
+        return undefined;
+      });
     return {
-      runs: async () => (await container.inspect()).State.Running,
+      runs: async () => (await unlessGone(container.inspect()))?.State.Running ?? false,
       remove: async () => {
-        await container.remove({ force: true });
+        await unlessGone(container.remove({ force: true }));
       },
     };
   },

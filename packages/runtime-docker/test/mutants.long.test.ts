@@ -1,20 +1,28 @@
-/* oxlint-disable vitest/valid-title -- titles are data: they come from the mutants */
+/* oxlint-disable vitest/valid-title, vitest/expect-expect -- titles and assertions are data: they come from the mutants */
 import { AssertionError } from "node:assert";
-import { CaseEnvironment, conformanceCases } from "@breakwater/conformance/runtime";
-import { afterAll, describe, expect, it } from "vitest";
+import { appendFileSync } from "node:fs";
+import {
+  areaOf,
+  CaseEnvironment,
+  type ConformanceCase,
+  conformanceCases,
+  missing,
+} from "@breakwater/conformance/runtime";
+import { describe, expect, it } from "vitest";
 import dockerDriver from "../src/index.ts";
 import { DRIVER_MODULE, fixtureImages, image, sabotage, targets } from "./backend.ts";
 import { execMutants } from "./mutants/exec.ts";
 import { filesMutants } from "./mutants/files.ts";
 import { lifecycleMutants } from "./mutants/lifecycle.ts";
-import { breakPromise, type Mutant } from "./mutants/mutant.ts";
+import { breakPromise, type Mutant, type SuiteOptions } from "./mutants/mutant.ts";
+import { networkAllowlistMutants } from "./mutants/network-allowlist.ts";
 import { networkMutants } from "./mutants/network.ts";
 import { isolationMutants, leaksMutants, limitsMutants, refusalMutants } from "./mutants/others.ts";
 import { readBoundedMutants } from "./mutants/read-bounded.ts";
 
 /*
  * Is the contract's suite able to fail? For each case the real driver with one promise broken: that case has to go red, by its own assertion.
- * `npm run test:mutants`
+ * `npm run test:mutants`. With `--neighbours` also the other cases of its area that are quick, which have to stay green unless the mutant says why not.
  */
 
 const mutants: readonly Mutant[] = [
@@ -23,14 +31,21 @@ const mutants: readonly Mutant[] = [
   ...filesMutants,
   ...readBoundedMutants,
   ...networkMutants,
+  ...networkAllowlistMutants,
   ...isolationMutants,
   ...limitsMutants,
   ...leaksMutants,
   ...refusalMutants,
 ];
-/** Cases without a mutant yet: their fault is in another process, or nobody has a target for them. */
-const WITHOUT_MUTANT = /^(?:leaks\.sweep-foreign|leaks\.process-ends|network\.public-forbidden)$/;
-const options = {
+
+/** Where `scripts/mutants.ts` wants to read the verdicts. */
+const { MUTANT_VERDICTS, MUTANT_NEIGHBOURS } = process.env;
+const NEIGHBOURS_AT_ONCE = 4;
+/** Cases that are no quick neighbours: they wait, move much or need the machine for themselves. Those that are `alone` are none either. */
+const SLOW =
+  /^(?:network\.(?!own-loopback|host-|siblings|default|change-(?:announced|state)|allowlist-empty)|exec\.(?:many|long-and-silent|output-slow-reader|never-twice|timeout-(?:kills|spares|keeps))|lifecycle\.(?:lifetime|parallel-boxes|build-image)|files\.(?:upload-many|upload-large|collect-race|download-limit-entries)|isolation\.cannot-starve)/;
+
+const options: SuiteOptions = {
   image,
   network: targets,
   images: await fixtureImages(),
@@ -38,63 +53,113 @@ const options = {
   driverModule: DRIVER_MODULE,
 };
 const capabilities = await dockerDriver().probe();
-const verdicts = new Map<string, string>();
+const applicable = conformanceCases.filter(
+  ({ needs = [], unless }) =>
+    needs.every((need) => need.claimed(capabilities)) && unless?.claimed(capabilities) !== true,
+);
 
 describe("mutants of the Docker driver", () => {
   it("there is one for every MUST case that this driver has to pass", () => {
-    const cases = conformanceCases.filter(
-      ({ id, level, needs = [], unless }) =>
-        level === "MUST" &&
-        !WITHOUT_MUTANT.test(id) &&
-        needs.every((need) => need.claimed(capabilities)) &&
-        unless?.claimed(capabilities) !== true,
-    );
-    expect(mutants.map((it) => it.id).toSorted()).toEqual(cases.map((it) => it.id).toSorted());
+    const ids = new Set(mutants.map((it) => it.id));
+    expect(ids.size).toBe(mutants.length);
+    expect(applicable.filter(({ id, level }) => level === "MUST" && !ids.has(id)).map(({ id }) => id)).toEqual([]);
+    const known = new Set(conformanceCases.map(({ id }) => id));
+    expect([...ids].filter((id) => !known.has(id))).toEqual([]);
   });
 
   for (const mutant of mutants) {
-    // Only the sealed engine has servers that boxes may try to reach.
-    const prerequisites = conformanceCases.find(({ id }) => id === mutant.id)?.prerequisites ?? [];
-    const hasTargets = targets !== undefined || !prerequisites.some((name) => name.startsWith("network."));
-    it(
-      `[${mutant.id}] is red for a driver that ${mutant.does}`,
-      { timeout: 240_000, concurrent: false },
-      async ({ skip }) => {
-        if (!hasTargets) skip("not run: no server that boxes may try to reach");
-        verdicts.set(mutant.id, "NOT CAUGHT");
-        const outcome = await outcomeOf(mutant);
-        if (outcome === undefined) throw new Error("the case is green");
-        verdicts.set(mutant.id, "red, not by an assertion");
-        if (!(outcome instanceof AssertionError)) throw outcome;
-        verdicts.set(mutant.id, "red, by another assertion");
-        expect(outcome.message).toMatch(mutant.says);
-        expect(outcome.stack, "it is not the case that complains").toMatch(/conformance\/src\/(?:cases\/|box-tools)/);
-        verdicts.set(mutant.id, "red, by its own assertion");
-      },
-    );
-  }
+    const target = applicable.find(({ id }) => id === mutant.id);
+    const title = `[${mutant.id}] is red for a driver that ${mutant.does}`;
+    it(title, { timeout: 900_000, concurrent: false }, async ({ skip }) => {
+      if (target === undefined) return skip("not claimed by this driver");
+      const suite = { ...options, ...mutant.options?.(options) };
+      const absent = missing(target, suite);
+      if (absent.length > 0) return skip(`not run: no ${absent.join(", ")}`);
 
-  afterAll(() => {
-    const width = Math.max(...mutants.map((it) => it.id.length));
-    const lines = mutants.map(
-      (it) => `${it.id.padEnd(width)}  ${(verdicts.get(it.id) ?? "not selected").padEnd(26)} a driver that ${it.does}`,
-    );
-    console.info(["case, verdict, mutant", ...lines].join("\n"));
-  });
+      const verdict: Verdict = { case: mutant.id, mutant: mutant.does, verdict: "NOT CAUGHT", said: "", also: [] };
+      try {
+        await assertCaught(mutant, target, suite, verdict);
+        if (MUTANT_NEIGHBOURS !== undefined) await assertNeighboursKept(mutant, suite, verdict);
+      } finally {
+        if (MUTANT_VERDICTS !== undefined) appendFileSync(MUTANT_VERDICTS, `${JSON.stringify(verdict)}\n`);
+      }
+    });
+  }
 });
 
-/** What a case says of a broken driver. */
-async function outcomeOf(mutant: Mutant): Promise<Error | undefined> {
-  const conformanceCase = conformanceCases.find((it) => it.id === mutant.id);
-  if (conformanceCase === undefined) throw new TypeError(`there is no case ${mutant.id}`);
+/** One row of the table. */
+interface Verdict {
+  readonly case: string;
+  readonly mutant: string;
+  verdict: string;
+  /** The first line of the assertion. */
+  said: string;
+  /** Other cases that went red, with the reason if there is one. */
+  also: readonly string[];
+}
+
+async function assertCaught(
+  mutant: Mutant,
+  target: ConformanceCase,
+  suite: SuiteOptions,
+  verdict: Verdict,
+): Promise<void> {
+  const [outcome] = await outcomesOf(mutant, [target], suite);
+  if (outcome === undefined) throw new Error("the case is green");
+  verdict.said = outcome.message.split("\n")[0] ?? "";
+  verdict.verdict = "red, not by an assertion";
+  if (!(outcome instanceof AssertionError)) throw outcome;
+  verdict.verdict = "red, by another assertion";
+  expect(outcome.message).toMatch(mutant.says);
+  expect(outcome.stack, "it is not the case that complains").toMatch(
+    /conformance\/src\/(?:cases\/|box-tools|network-tools|owner-process)/,
+  );
+  verdict.verdict = "red, by its own assertion";
+}
+
+async function assertNeighboursKept(mutant: Mutant, suite: SuiteOptions, verdict: Verdict): Promise<void> {
+  const neighbours = applicable.filter(
+    (it) =>
+      areaOf(it.id) === areaOf(mutant.id) &&
+      it.id !== mutant.id &&
+      it.alone !== true &&
+      !SLOW.test(it.id) &&
+      missing(it, suite).length === 0,
+  );
+  const outcomes = await outcomesOf(mutant, neighbours, suite);
+  const red = neighbours.filter((_it, index) => outcomes[index] !== undefined).map(({ id }) => id);
+  const reasons = new Map(Object.entries(mutant.also ?? {}));
+  verdict.also = red.map((id) => `${id} (${reasons.get(id) ?? "UNEXPECTED"})`);
+  const unexpected = neighbours.flatMap(({ id }, index) => {
+    const error = outcomes[index];
+    return error === undefined || reasons.has(id) ? [] : [`${id}: ${error.message}`];
+  });
+  expect(unexpected).toEqual([]);
+}
+
+/** What cases say of a broken driver. */
+async function outcomesOf(
+  mutant: Mutant,
+  cases: readonly ConformanceCase[],
+  suite: SuiteOptions,
+): Promise<readonly (Error | undefined)[]> {
   const newDriver = (): ReturnType<typeof dockerDriver> => breakPromise(dockerDriver(), mutant);
   const driver = newDriver();
-  const environment = new CaseEnvironment(driver, await driver.probe(), { ...options, driver: newDriver });
+  const environment = new CaseEnvironment(driver, await driver.probe(), { ...suite, driver: newDriver });
+  const outcomes: (Error | undefined)[] = [];
+  const waiting = [...cases.entries()];
+  const lane = async (): Promise<void> => {
+    for (let next = waiting.shift(); next !== undefined; next = waiting.shift()) {
+      const [index, it] = next;
+      outcomes[index] = await environment.run(it).then(
+        () => undefined,
+        (error: unknown) => error as Error,
+      );
+    }
+  };
   try {
-    await environment.run(conformanceCase);
-    return undefined;
-  } catch (error) {
-    return error as Error;
+    await Promise.all(Array.from({ length: NEIGHBOURS_AT_ONCE }, lane));
+    return outcomes;
   } finally {
     await environment.close();
   }

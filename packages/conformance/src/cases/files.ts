@@ -198,7 +198,7 @@ export const filesCases: readonly ConformanceCase[] = [
     level: "MUST",
     title: "own what arrives as root, or as the ids that are asked for, never as the host's",
     promise: "Owner root or the one asked for, never the host's uid.",
-    covers: ["B26"],
+    covers: ["B26", "B27"],
     async run({ sharedBox }) {
       const box = await sharedBox();
       const to = folder();

@@ -415,7 +415,7 @@ export const lifecycleCases: readonly ConformanceCase[] = [
         box,
         `(trap "" TERM INT HUP QUIT; setsid sh -c 'trap "" TERM INT HUP; while :; do sleep 1; done' >/dev/null 2>&1 &)`,
       );
-      await box.stopConfirmed({ timeoutMs: PATIENCE_MS });
+      await assert.doesNotReject(box.stopConfirmed({ timeoutMs: PATIENCE_MS }), "stubborn programs are not stopped");
       assertProof(await box.stopConfirmed());
     },
   },
@@ -696,6 +696,21 @@ export const lifecycleCases: readonly ConformanceCase[] = [
       } finally {
         await rm(context, { recursive: true, force: true });
       }
+    },
+  },
+  {
+    id: "lifecycle.doctor",
+    level: "SHOULD",
+    title: "say for people what works here and what does not, with advice, and come to an end",
+    promise: "doctor: what works, what does not, what to do.",
+    async run({ driver }) {
+      let lines = 0;
+      for await (const { status, what, advice = "" } of driver.doctor({ timeoutMs: PATIENCE_MS })) {
+        lines += 1;
+        assert.notEqual(what, "", "a line says nothing");
+        assert.ok(status === "ok" || advice !== "", `no advice: ${what}`);
+      }
+      assert.ok(lines > 0, "doctor says nothing");
     },
   },
   {

@@ -1,28 +1,13 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { isRuntimeError, type ExecResult, type Runtime, RuntimeError } from "@breakwater/runtime-api";
-import { type Mutant, onExec, onResult, text } from "./mutant.ts";
+import { exited, type Mutant, onExec, onResult, text } from "./mutant.ts";
 
 const MiB = 1024 * 1024;
 const SUCCEEDED = /but it succeeded/;
 
-function failed(exitCode: number): ExecResult {
-  const nothing = new Uint8Array();
-  return {
-    exitCode,
-    stdout: nothing,
-    stderr: nothing,
-    stdoutBytes: 0,
-    stderrBytes: 0,
-    truncated: false,
-    timedOut: false,
-    streamsClosed: true,
-    durationMs: 0,
-  };
-}
-
 /** A shell-made result in place of the typed error. */
 function asExitCode(error: unknown, exitCode: number): ExecResult {
-  if (isRuntimeError(error, "ERR_EXEC_START")) return failed(exitCode);
+  if (isRuntimeError(error, "ERR_EXEC_START")) return exited(exitCode);
   throw error;
 }
 
@@ -253,7 +238,7 @@ export const execMutants: readonly Mutant[] = [
   {
     id: "exec.output-live",
     does: "gives output when the program is over",
-    says: /the first line came after/,
+    says: /the first line did not come while the program ran/,
     box: onExec(async (run, argv, options) => {
       const { onOutput } = options;
       if (onOutput === undefined) return run();
@@ -290,7 +275,7 @@ export const execMutants: readonly Mutant[] = [
           if (bytes < 300 * MiB) kept.push(Buffer.from(chunk));
         },
       });
-      return kept.length === -1 ? failed(1) : result;
+      return kept.length === -1 ? exited(1) : result;
     }),
   },
   {
@@ -299,7 +284,7 @@ export const execMutants: readonly Mutant[] = [
     says: /it took/,
     box: onExec(async (run) => {
       const result = await run();
-      if (!result.streamsClosed) await sleep(6000);
+      if (!result.streamsClosed) await sleep(30_000);
       return result;
     }),
   },
@@ -314,7 +299,7 @@ export const execMutants: readonly Mutant[] = [
     does: "does not find the child that left its session",
     says: /the escaped child still runs/,
     box: onExec(async (run, argv, options, box) =>
-      options.timeoutMs === 6000 ? run([...argv.slice(0, -1), await escape(box, argv.at(-1) ?? "")], options) : run(),
+      options.timeoutMs === 20_000 ? run([...argv.slice(0, -1), await escape(box, argv.at(-1) ?? "")], options) : run(),
     ),
   },
   {
@@ -323,7 +308,7 @@ export const execMutants: readonly Mutant[] = [
     says: /a program of an earlier exec was killed too/,
     box: onExec(async (run, _argv, options) => {
       const result = await run();
-      if (result.timedOut && options.timeoutMs === 3000)
+      if (result.timedOut && options.timeoutMs === 20_000)
         await run(
           [
             "perl",
@@ -391,7 +376,7 @@ export const execMutants: readonly Mutant[] = [
       argv.join(" ").includes("exit 0") && argv.join(" ").includes("sleep")
         ? run().then(
             (result) => ({ ...result, exitCode: 0 }),
-            () => failed(0),
+            () => exited(0),
           )
         : run(),
     ),
@@ -401,7 +386,7 @@ export const execMutants: readonly Mutant[] = [
     does: "ends a program that has been silent for 20 s",
     says: /ok\\n/,
     box: onExec((run, argv, options) =>
-      run(argv, options.timeoutMs === 80_000 ? { ...options, timeoutMs: 20_000 } : options),
+      run(argv, options.timeoutMs === 100_000 ? { ...options, timeoutMs: 20_000 } : options),
     ),
   },
   {

@@ -1,6 +1,5 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import {
-  type ExecResult,
   isRuntimeError,
   type OperationOptions,
   type Proof,
@@ -10,31 +9,19 @@ import {
   type RuntimeErrorCode,
   type RuntimeState,
 } from "@breakwater/runtime-api";
-import { type ChangedBox, type Mutant, onExec, onResult, text, withChanges } from "./mutant.ts";
+import { type ChangedBox, exited, type Mutant, onExec, withChanges } from "./mutant.ts";
 
 const SUCCEEDED = /but it succeeded/;
-const NOTHING = new Uint8Array();
-
-function exited(exitCode: number): ExecResult {
-  return {
-    exitCode,
-    stdout: NOTHING,
-    stderr: NOTHING,
-    stdoutBytes: 0,
-    stderrBytes: 0,
-    truncated: false,
-    timedOut: false,
-    streamsClosed: true,
-    durationMs: 0,
-  };
-}
-
 function claimed(box: Runtime): Proof {
   return { id: box.id, question: "is it so", answer: "certainly", at: new Date().toISOString() };
 }
 
 function wrongState(operation: string): RuntimeError {
   return new RuntimeError({ code: "ERR_BOX_STATE", driver: "mutant", operation, message: "not in this state" });
+}
+
+function claimedBy(box: Runtime): { readonly driver: string; readonly operation: string; readonly boxId: string } {
+  return { driver: "mutant", operation: "stopConfirmed", boxId: box.id };
 }
 
 /** A start that rejects with this code leaves a box behind, until the case is over. */
@@ -178,12 +165,12 @@ export const lifecycleMutants: readonly Mutant[] = [
   },
   {
     id: "lifecycle.image-entrypoint-ends",
-    does: "takes the end of the ENTRYPOINT for that of the box",
-    says: /contents/,
+    does: "ends a box with its ENTRYPOINT",
+    says: /the box does not answer any more/,
     box: (box) => ({
-      report: async (options) => {
-        const report = await box.report(options);
-        return /\/entrypoint:/.test(box.spec.image) ? { ...report, endedBy: "contents" } : report;
+      start: async (options) => {
+        await box.start(options);
+        if (/\/entrypoint:/.test(box.spec.image)) await box.stop();
       },
     }),
   },
@@ -196,21 +183,20 @@ export const lifecycleMutants: readonly Mutant[] = [
         await run([
           "perl",
           "-e",
-          `exit if fork; open($_, "+<", "/dev/null") for *STDIN, *STDOUT, *STDERR; fork or exit; sleep 100`,
+          `exit if fork; open($_, "+<", "/dev/null") for *STDIN, *STDOUT, *STDERR; fork or exit; sleep 1000`,
         ]);
       return run();
     }),
   },
   {
     id: "lifecycle.lifetime",
-    does: "does not know why a box ended at its lifetime",
-    says: /lifetime/,
-    box: (box) => ({
-      report: async (options) => {
-        const report = await box.report(options);
-        return report.endedBy === "lifetime" ? { ...report, endedBy: "unknown" } : report;
-      },
+    does: "lets boxes live ten times as long as they may",
+    says: /the box's end/,
+    spec: ({ lifetimeMs, ...spec }) => ({
+      ...spec,
+      lifetimeMs: lifetimeMs !== undefined && lifetimeMs < 600_000 ? 10 * lifetimeMs + 120_000 : lifetimeMs,
     }),
+    also: { "lifecycle.lifetime-bounds-exec": "an exec lives as long as the box" },
   },
   {
     id: "lifecycle.lifetime-bounds-exec",
@@ -220,7 +206,7 @@ export const lifecycleMutants: readonly Mutant[] = [
       try {
         return await run();
       } finally {
-        if (argv[0] === "sleep" && argv[1] === "300") await sleep(25_000);
+        if (argv[0] === "sleep" && argv[1] === "4000") await sleep(62_000);
       }
     }),
   },
@@ -264,21 +250,18 @@ export const lifecycleMutants: readonly Mutant[] = [
   },
   {
     id: "lifecycle.stop-confirmed-stubborn",
-    does: "waits for programs that ignore signals",
-    says: /stopping took too long/,
-    box: (box) => {
-      let stubborn = false;
-      return {
-        exec: async (argv, options) => {
-          stubborn ||= argv.join(" ").includes('trap "" TERM INT HUP QUIT');
-          return box.exec(argv, options);
-        },
-        stopConfirmed: async (options) => {
-          if (stubborn && box.state === "running") await sleep(21_000);
-          return box.stopConfirmed(options);
-        },
-      };
-    },
+    does: "gives up on programs that ignore signals",
+    says: /stubborn programs are not stopped/,
+    box: (box) => ({
+      stopConfirmed: async (options) => {
+        if (box.state === "running") {
+          const alive = await box.exec(["sh", "-c", "cat /proc/[0-9]*/cmdline | grep -c 'trap.*TERM'"]);
+          if (alive.exitCode === 0)
+            throw new RuntimeError({ ...claimedBy(box), code: "ERR_TIMEOUT", message: "they go on" });
+        }
+        return box.stopConfirmed(options);
+      },
+    }),
   },
   {
     id: "lifecycle.stop-ends-execs",
@@ -353,9 +336,33 @@ export const lifecycleMutants: readonly Mutant[] = [
   },
   {
     id: "lifecycle.with-runtime",
-    does: "wraps the caller's output",
-    says: /inside/,
-    box: onResult(({ stdout }) => (text(stdout) === "inside\n" ? { stdout: Buffer.from("<inside>\n") } : undefined)),
+    does: "leaves a box that was not torn down before it is disposed",
+    says: /left behind/,
+    driver: (real) => {
+      const left = new Set<Runtime>();
+      return {
+        create: (spec) => {
+          const box = real.create(spec);
+          let ofCaller = false;
+          return withChanges(box, {
+            // What the suite itself starts gets a signal.
+            start: async (options) => {
+              ofCaller = options === undefined;
+              await box.start(options);
+            },
+            [Symbol.asyncDispose]: async () => {
+              if (ofCaller && box.state === "running") left.add(box);
+              else await box[Symbol.asyncDispose]();
+            },
+          });
+        },
+        [Symbol.asyncDispose]: async () => {
+          await Promise.all([...left].map((box) => box[Symbol.asyncDispose]()));
+          await real[Symbol.asyncDispose]();
+        },
+      };
+    },
+    also: { "lifecycle.dispose": "dispose is what is broken" },
   },
   {
     id: "lifecycle.freeze",
@@ -365,28 +372,36 @@ export const lifecycleMutants: readonly Mutant[] = [
   },
   {
     id: "lifecycle.freeze-then-stop",
-    does: "calls a stopped box frozen",
-    says: /frozen/,
-    box: (box) => {
-      let wasFrozen = false;
-      return {
-        get state(): RuntimeState {
-          return wasFrozen && box.state === "stopped" ? "frozen" : box.state;
-        },
-        freeze: async (options) => {
-          await box.freeze(options);
-          wasFrozen = true;
-        },
-      };
-    },
+    does: "thaws a frozen box, and says that it has stopped it",
+    says: /running/,
+    box: (box) => ({
+      stopConfirmed: async (options) => {
+        if (box.state !== "frozen") return box.stopConfirmed(options);
+        await box.thaw(options);
+        return claimed(box);
+      },
+    }),
   },
   {
     id: "lifecycle.parallel-boxes",
-    does: "gives parallel boxes one file system",
+    does: "runs the programs of all boxes in one",
     says: /deep-equal/,
-    box: onResult((_result, argv) =>
-      argv.at(-1) === "cat /var/tmp/mine" ? { stdout: Buffer.from("the last one's\n") } : undefined,
-    ),
+    driver: (real) => {
+      let first: Runtime | undefined;
+      return {
+        create: (spec) => {
+          const box = real.create(spec);
+          return withChanges(box, {
+            exec: async (argv, options) => {
+              // The first one that is asked to write down its name gets all such programs.
+              if (!argv.join(" ").includes("/var/tmp/mine")) return box.exec(argv, options);
+              first ??= box;
+              return first.exec(argv, options);
+            },
+          });
+        },
+      };
+    },
   },
   {
     id: "lifecycle.prepare-image",

@@ -1,3 +1,7 @@
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { buffer } from "node:stream/consumers";
+import type { DescribeRuntimeOptions } from "@breakwater/conformance/runtime";
 import type {
   DownloadLimits,
   ExecOptions,
@@ -25,7 +29,13 @@ export interface Mutant {
   readonly driver?: (real: RuntimeDriver) => Partial<RuntimeDriver>;
   /** What the real driver is asked for instead. */
   readonly spec?: (asked: RuntimeSpecInput) => RuntimeSpecInput;
+  /** What the suite is told about the driver, where the fault is in another process or has to know what a stranger did. */
+  readonly options?: (real: SuiteOptions) => Partial<SuiteOptions>;
+  /** Other cases that go red too, and why that is right. */
+  readonly also?: Readonly<Record<string, string>>;
 }
+
+export type SuiteOptions = Omit<DescribeRuntimeOptions, "driver">;
 
 /** The real driver with one promise broken. */
 export function breakPromise(real: RuntimeDriver, mutant: Mutant): RuntimeDriver {
@@ -67,6 +77,32 @@ export function onResult(
   return onExec(async (run, argv) => {
     const result = await run();
     return { ...result, ...change(result, argv) };
+  });
+}
+
+/** What a program did. */
+export function exited(exitCode: number, stdout: Uint8Array = new Uint8Array()): ExecResult {
+  return {
+    exitCode,
+    stdout,
+    stderr: new Uint8Array(),
+    stdoutBytes: stdout.length,
+    stderrBytes: 0,
+    truncated: false,
+    timedOut: false,
+    streamsClosed: true,
+    durationMs: 0,
+  };
+}
+
+/** A mutant whose boxes are on the host's network when they try to reach something: such programs are run on the host. */
+export function onHostNetwork(concerns: (box: Runtime, argv: readonly string[]) => boolean): ChangedBox {
+  return onExec(async (run, argv, _options, box) => {
+    const [program = "", ...args] = argv;
+    if (program !== "perl" || args[1]?.includes("getaddrinfo") !== true || !concerns(box, argv)) return run();
+    const child = spawn(program, args, { stdio: ["ignore", "pipe", "inherit"] });
+    const [stdout] = await Promise.all([buffer(child.stdout), once(child, "close")]);
+    return exited(child.exitCode ?? 1, stdout);
   });
 }
 

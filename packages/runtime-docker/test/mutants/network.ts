@@ -1,5 +1,7 @@
-import type { NetworkPolicy } from "@breakwater/runtime-api";
-import { type Mutant, onExec, onResult } from "./mutant.ts";
+import { setTimeout as sleep } from "node:timers/promises";
+import type { NetworkPolicy, Runtime } from "@breakwater/runtime-api";
+import Dockerode from "dockerode";
+import { type Mutant, onExec, onHostNetwork } from "./mutant.ts";
 
 const PUBLIC: NetworkPolicy = { mode: "public" };
 
@@ -9,14 +11,10 @@ const opened: Mutant["spec"] = (spec) =>
     ? { ...spec, network: { initial: PUBLIC } }
     : spec;
 
-/** Every dial of a box says that it came through, where the box or the target is of this kind. */
-function reaches(target: RegExp, mode: NetworkPolicy["mode"]): Mutant["box"] & object {
-  return onExec(async (run, argv, _options, box) => {
-    const result = await run();
-    const dials = argv[1] === "-e" && argv[2]?.includes("getaddrinfo") === true && target.test(argv.slice(3).join(" "));
-    return dials && box.spec.network.initial.mode === mode ? { ...result, stdout: Buffer.from("reached") } : result;
-  });
-}
+const withMode =
+  (mode: NetworkPolicy["mode"], ...words: readonly string[]) =>
+  (box: Runtime, argv: readonly string[]): boolean =>
+    box.spec.network.initial.mode === mode && words.every((word) => argv.includes(word));
 
 /** A box keeps the policy that it had. */
 const keepsItsPolicy: Mutant["box"] = (box) => ({ setNetwork: async () => box.setNetwork(box.spec.network.initial) });
@@ -26,36 +24,42 @@ export const networkMutants: readonly Mutant[] = [
     id: "network.own-loopback",
     does: "takes the loopback away as well",
     says: /reached/,
-    box: onResult((_result, argv) =>
-      argv.includes("127.0.0.1") && argv.includes("8123") ? { stdout: Buffer.from("failed") } : undefined,
-    ),
-  },
-  {
-    id: "network.host-loopback",
-    does: "lets boxes reach the host's loopback",
-    says: /reaches the host's loopback/,
-    box: reaches(/host\.docker\.internal/, "public"),
-  },
-  {
-    id: "network.host-addresses",
-    does: "gives a box without network a way to the host",
-    says: /reaches this host/,
-    box: reaches(/\d+\.\d+\.\d+\.\d+/, "no-network"),
-  },
-  {
-    id: "network.siblings-public",
-    does: "lets public boxes reach each other",
-    says: /a public box reaches another box|reached/,
-    box: onExec(async (run, argv) => {
-      const result = await run();
-      return argv.includes("8124") && argv.includes("tcp") ? { ...result, stdout: Buffer.from("reached") } : result;
+    box: (box) => ({
+      start: async (options) => {
+        await box.start(options);
+        await takeLoopbackDown(box);
+      },
     }),
   },
   {
+    id: "network.host-loopback",
+    does: "puts public boxes on the host's network",
+    says: /reaches the host's loopback/,
+    box: onHostNetwork(withMode("public")),
+  },
+  {
+    id: "network.host-addresses",
+    does: "puts boxes without a network on the host's",
+    says: /reaches this host/,
+    box: onHostNetwork(withMode("no-network")),
+  },
+  {
+    id: "network.siblings-public",
+    does: "puts public boxes on the host's network, which has a way to all of them",
+    says: /a public box reaches another box/,
+    box: onHostNetwork(withMode("public", "8124")),
+  },
+  {
     id: "network.siblings-none",
-    does: "lets a box without network reach a public one",
+    does: "puts boxes without a network on the host's, which has a way to public ones",
     says: /a box without network reaches another box/,
-    box: reaches(/8125/, "no-network"),
+    box: onHostNetwork(withMode("no-network", "8125")),
+  },
+  {
+    id: "network.public-forbidden",
+    does: "puts public boxes on the host's network",
+    says: /a box with public reaches/,
+    box: onHostNetwork(withMode("public")),
   },
   {
     id: "network.public",
@@ -72,7 +76,7 @@ export const networkMutants: readonly Mutant[] = [
   {
     id: "network.none",
     does: "opens a box that was to have no network",
-    says: /a no-network box reaches/,
+    says: /a box with no-network reaches/,
     spec: opened,
   },
   {
@@ -85,6 +89,12 @@ export const networkMutants: readonly Mutant[] = [
     id: "network.none-names",
     does: "opens a box that was to have no network",
     says: /strictly equal/,
+    spec: opened,
+  },
+  {
+    id: "network.none-dns",
+    does: "opens a box that was to have no network",
+    says: /has reached a resolver/,
     spec: opened,
   },
   {
@@ -101,7 +111,13 @@ export const networkMutants: readonly Mutant[] = [
   {
     id: "network.change-tightens",
     does: "only says that it has changed the policy",
-    says: /the open connection goes on/,
+    says: /the open connection: it (?:goes|went) on/,
+    box: keepsItsPolicy,
+  },
+  {
+    id: "network.change-cuts-datagrams",
+    does: "only says that it has changed the policy",
+    says: /the flow of datagrams: it (?:goes|went) on/,
     box: keepsItsPolicy,
   },
   {
@@ -169,3 +185,11 @@ export const networkMutants: readonly Mutant[] = [
     spec: (spec) => ({ network: { initial: { mode: "no-network" } }, ...spec }),
   },
 ];
+
+/** With a capability that no program of a box has. */
+async function takeLoopbackDown(box: Runtime): Promise<void> {
+  const setFlags = `use Socket; socket(my $s, AF_INET, SOCK_DGRAM, 0) or die; ioctl($s, 0x8914, pack("a16 s x22", "lo", 0)) or die $!`;
+  const exec = await new Dockerode().getContainer(box.id).exec({ Cmd: ["perl", "-e", setFlags], Privileged: true });
+  await exec.start({});
+  while ((await exec.inspect()).Running) await sleep(100);
+}

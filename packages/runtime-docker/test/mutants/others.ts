@@ -1,12 +1,14 @@
 import { readFile } from "node:fs/promises";
+import type { ForeignBox } from "@breakwater/conformance/runtime";
 import {
   type BoxReport,
   isRuntimeError,
   type Runtime,
   type RuntimeDriver,
   RuntimeError,
+  type SweptObject,
 } from "@breakwater/runtime-api";
-import { type ChangedBox, type Mutant, onExec, onResult, text, withChanges } from "./mutant.ts";
+import { type ChangedBox, type Mutant, onExec, onResult, type SuiteOptions, text, withChanges } from "./mutant.ts";
 
 const SUCCEEDED = /but it succeeded/;
 
@@ -33,20 +35,28 @@ export const isolationMutants: readonly Mutant[] = [
   },
   {
     id: "isolation.cannot-write-first-process",
-    does: "lets the memory of the first process be written",
+    does: "has an ordinary program as the first process",
     says: /can be written/,
-    box: onResult((_result, argv) => (argv.at(-1) === "1" ? { stdout: Buffer.from("written\n") } : undefined)),
+    // The program that the case first tries the attack on.
+    box: onExec((run, argv) =>
+      argv[2]?.includes("/mem") === true && argv.at(-1) === "1" ? run([...argv.slice(0, -1), "child"]) : run(),
+    ),
   },
   {
     id: "isolation.cannot-starve-first-process",
     does: "loses a box whose first process has no limits left",
     says: /the box does not answer any more/,
-    box: onExec(async (run, argv, _options, box) => {
-      const result = await run();
-      if (argv.join(" ").includes("sleep 0.01")) await box.killProcesses();
-      if (!argv.join(" ").includes("echo still here")) return result;
-      return { ...result, exitCode: 137, stdout: new Uint8Array() };
-    }),
+    box: (box) => {
+      let rounds = 0;
+      return {
+        exec: async (argv, options) => {
+          const result = await box.exec(argv, options);
+          if (argv.join(" ").includes("sleep 0.01")) rounds += 1;
+          if (rounds === 40) await box.stop();
+          return result;
+        },
+      };
+    },
   },
   {
     id: "isolation.boxes-apart",
@@ -89,9 +99,9 @@ export const isolationMutants: readonly Mutant[] = [
 export const limitsMutants: readonly Mutant[] = [
   {
     id: "limits.memory",
-    does: "does not count the ends by memory",
-    says: /the end by memory was not counted/,
-    box: onReport((report) => ({ oomKills: report.oomKills === null ? null : 0 })),
+    does: "forgets the limit of memory",
+    says: /taken/,
+    spec: (spec) => (spec.memoryMb === 128 ? { ...spec, memoryMb: undefined } : spec),
   },
   {
     id: "limits.memory-not-guessed",
@@ -153,16 +163,29 @@ export const limitsMutants: readonly Mutant[] = [
 export const leaksMutants: readonly Mutant[] = [
   {
     id: "leaks.sweep-keeps-own",
-    does: "sweeps what a live owner has",
+    does: "sweeps its own boxes",
     says: /was swept/,
-    driver: (real) => ({
-      sweep: async (options) => {
-        const report = await real.sweep(options);
-        return options?.dryRun === true
-          ? report
-          : { ...report, removed: [...report.removed, ...report.kept], kept: [] };
-      },
-    }),
+    driver: (real) => {
+      const own: Runtime[] = [];
+      return {
+        create: (spec) => {
+          const box = real.create(spec);
+          own.push(box);
+          return box;
+        },
+        sweep: async (options) => {
+          const report = await real.sweep(options);
+          if (options?.dryRun === true) return report;
+          await Promise.all(own.map((box) => box.teardownConfirmed()));
+          const isOwn = ({ trial }: SweptObject): boolean => own.some((box) => box.spec.trial === trial);
+          return {
+            ...report,
+            removed: [...report.removed, ...report.kept.filter(isOwn)],
+            kept: report.kept.filter((it) => !isOwn(it)),
+          };
+        },
+      };
+    },
   },
   {
     id: "leaks.sweep-dead-owner",
@@ -180,10 +203,57 @@ export const leaksMutants: readonly Mutant[] = [
     }),
   },
   {
+    id: "leaks.sweep-foreign",
+    does: "sweeps whatever it finds",
+    says: /a foreign box was swept/,
+    // The engine may have other foreign boxes: only the case's own is taken.
+    ...(() => {
+      const foreign: ForeignBox[] = [];
+      return {
+        options: ({ sabotage }: SuiteOptions) => ({
+          sabotage: {
+            ...sabotage,
+            foreignBox: async (image: string) => {
+              const box = await sabotage?.foreignBox?.(image);
+              if (box === undefined) throw new TypeError("nobody makes foreign boxes");
+              foreign.push(box);
+              return box;
+            },
+          },
+        }),
+        driver: (real: RuntimeDriver): Partial<RuntimeDriver> => ({
+          sweep: async (options) => {
+            if (options?.dryRun !== true) await Promise.all(foreign.map((box) => box.remove()));
+            return real.sweep(options);
+          },
+        }),
+      };
+    })(),
+  },
+  {
     id: "leaks.lifetime-without-owner",
-    does: "does not know why a box ended without its owner",
-    says: /outside/,
-    box: onReport(({ endedBy }) => (endedBy === "lifetime" ? { endedBy: "outside" } : {})),
+    does: "ends boxes by a timer of its own process",
+    says: SUCCEEDED,
+    driver: (real) => ({
+      create: ({ lifetimeMs, ...spec }) => {
+        const box = real.create(spec);
+        return withChanges(box, {
+          start: async (options) => {
+            await box.start(options);
+            setTimeout(() => void box.stop(), lifetimeMs).unref();
+          },
+        });
+      },
+    }),
+  },
+  {
+    id: "leaks.process-ends",
+    does: "keeps a timer when it is disposed",
+    says: /the end of a process whose driver is disposed/,
+    options: ({ driverModule }) => ({
+      driverModule: driverModule && { ...driverModule, url: new URL("keeps-a-timer.ts", import.meta.url) },
+    }),
+    also: { "leaks.sweep-dead-owner": "its owner processes do not end either" },
   },
   {
     id: "leaks.dispose-driver",

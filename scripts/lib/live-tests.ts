@@ -1,0 +1,36 @@
+import { type DriverUnderTest, type LiveRun, testFolder } from "./backends.ts";
+import { source } from "./command.ts";
+import { runTests, type TestRun } from "./vitest.ts";
+
+export interface LiveTestOptions {
+  readonly project: "live" | "long";
+  /** What the backend said. */
+  readonly env: Readonly<Record<string, string>>;
+  /** Only the conformance suites. Default: what the run says. */
+  readonly onlySuites?: boolean;
+  readonly vitestArgs?: readonly string[];
+  readonly timeoutMs: number;
+}
+
+/** The live tests of a driver on one of its backends, which is up. */
+export async function runLiveTests(
+  driver: DriverUnderTest,
+  run: LiveRun,
+  { project, env, onlySuites = run.onlySuites ?? false, vitestArgs = [], timeoutMs }: LiveTestOptions,
+): Promise<TestRun> {
+  const suites = ["conformance", "grading"].map((file) => `${testFolder(driver.name)}/${file}`);
+  const others = onlySuites ? [] : ["acceptance/network-matrix"];
+  return runTests({
+    project,
+    reporter: "verbose",
+    args: vitestArgs,
+    env: { ...env, CONFORMANCE: driver.name },
+    through: run.insideNetwork === true ? source("backends/cli.ts", run.backend, "run") : [],
+    timeoutMs,
+    ...(onlySuites && { files: suites }),
+    ...(run.cases && {
+      files: [...suites, ...others],
+      testName: `\\[(${run.cases.join("|").replaceAll(".", "\\.")})`,
+    }),
+  });
+}
