@@ -16,7 +16,7 @@ const mayUse: Readonly<Record<string, readonly string[]>> = {
   tar: ["runtime-api"],
   "driver-kit": ["runtime-api", "tar", "box-helper"],
   "egress-gateway": ["runtime-api", "tar", "box-helper"],
-  "runtime-docker": ["runtime-api", "tar", "box-helper", "driver-kit"],
+  "runtime-docker": ["runtime-api", "tar", "box-helper", "driver-kit", "egress-gateway"],
   "runtime-k8s": ["runtime-api", "box-helper", "driver-kit"],
   "harbor-taskset": ["runtime-api", "tar"],
   conformance: ["runtime-api", "harbor-taskset"],

@@ -1,26 +1,44 @@
-import { type NetworkPolicy, RuntimeError, type RuntimeSpec } from "@breakwater/runtime-api";
+import { type EgressReport, type NetworkPolicy, RuntimeError, type RuntimeSpec } from "@breakwater/runtime-api";
+import { PROXY_ENVIRONMENT, RESOLVER_ADDRESS } from "@breakwater/egress-gateway";
 import { type Deadline, type HelperContext, interfaces } from "@breakwater/driver-kit";
+import { BoxEgress, type EgressContext } from "./egress.ts";
 import type { Engine } from "./engine.ts";
 import { DRIVER, isStatus } from "./errors.ts";
 import { PublicNetwork } from "./networks.ts";
 import { type ContainerInspection, inspectContainer } from "./teardown.ts";
 
-/** The network of one box, from before it is made until it is gone. */
+/** What the networks of all boxes of a driver have in common. */
+export interface NetworkContext {
+  readonly engine: Engine;
+  /** The bridge that boxes share, where the engine can keep them apart on it. */
+  readonly publicNetwork: PublicNetwork;
+  readonly egress: EgressContext;
+  /** How boxes with the policy `public` get out. */
+  readonly publicVia: "bridge" | "gateway";
+}
+
+/**
+ * The network of one box, from before it is made until it is gone. A box with a restricted policy has only its loopback; where the spec has an allowlist,
+ * a forwarder listens there in every phase, so that no program of the box can take its ports and a change is one word to the gateway.
+ */
 export class BoxNetwork {
   readonly #boxId: string;
   readonly #spec: RuntimeSpec;
+  readonly #context: NetworkContext;
   readonly #engine: Engine;
-  readonly #shared: PublicNetwork;
+  readonly #egress: BoxEgress | null;
   #bridge: PublicNetwork;
   #policy: NetworkPolicy;
 
-  constructor(boxId: string, spec: RuntimeSpec, engine: Engine, shared: PublicNetwork) {
+  constructor(boxId: string, spec: RuntimeSpec, context: NetworkContext) {
     this.#boxId = boxId;
     this.#spec = spec;
-    this.#engine = engine;
-    this.#shared = shared;
-    this.#bridge = shared;
+    this.#context = context;
+    this.#engine = context.engine;
+    this.#bridge = context.publicNetwork;
     this.#policy = spec.network.initial;
+    const usesGateway = this.#policies.some(({ mode }) => mode === "allowlist" || this.#isThroughGateway(mode));
+    this.#egress = usesGateway ? new BoxEgress(boxId, spec, context.egress) : null;
   }
 
   /** For engines that cannot keep boxes apart on one bridge. */
@@ -34,11 +52,24 @@ export class BoxNetwork {
   }
 
   /**
+   * The box's name servers, in every phase; empty for the engine's choice. On the bridge the engine's own resolver asks the forwarder as well, which
+   * has the gateway's answers.
+   */
+  get nameServers(): readonly string[] {
+    return this.#egress === null ? [] : [RESOLVER_ADDRESS];
+  }
+
+  /**
    * For a box that was made and does not run yet. Where the policy may become "public" later the box is made on the bridge and taken off it before
    * it runs: engines refuse to connect a box that was made without any network.
    */
   async beforeStart(clock: Deadline, container: string): Promise<void> {
-    if (this.#policy.mode === "no-network" && this.#onBridge) await this.#disconnect(clock, container);
+    if (!this.#isOnBridge(this.#policy) && this.#onBridge) await this.#disconnect(clock, container);
+  }
+
+  /** For a box that runs. */
+  async afterStart(clock: Deadline, container: string): Promise<void> {
+    await this.#egress?.open(clock, container, this.#policy, this.#isOnBridge(this.#policy));
   }
 
   /** Whether somebody removed the bridge since it was asked for. It is made anew then. */
@@ -55,19 +86,36 @@ export class BoxNetwork {
     if (networkMode !== "none") this.#bridge.forget(networkMode);
   }
 
-  /** Changes the policy. Whether it holds is for the two checks to say. */
+  /** Changes the policy: cuts first, opens last. Whether it holds is for the checks to say. */
   async set(policy: NetworkPolicy, clock: Deadline, container: string): Promise<void> {
     const before = await inspectContainer(this.#engine, clock, container);
     if (before === null) return;
-    if (policy.mode === "public") await this.#connect(clock, container, before);
-    else if (attachedNetworks(before).length > 0) await this.#disconnect(clock, container);
+    const onBridge = this.#isOnBridge(policy);
+    if (!onBridge && attachedNetworks(before).length > 0) await this.#disconnect(clock, container);
+    await this.#egress?.set(policy, clock, onBridge);
+    if (onBridge) await this.#connect(clock, container, before);
     this.#policy = policy;
+  }
+
+  /** `ERR_NETWORK_LOST` when what enforces the policy has ended. */
+  async assertHeld(clock: Deadline): Promise<void> {
+    await this.#egress?.assertHeld(clock);
+  }
+
+  /** `null` for a box without an allowlist. */
+  get egressReport(): EgressReport | null {
+    return this.#egress?.report ?? null;
+  }
+
+  /** What a policy adds to the environment of every program. */
+  environmentFor({ mode }: NetworkPolicy): Readonly<Record<string, string>> {
+    return mode === "allowlist" ? PROXY_ENVIRONMENT : {};
   }
 
   /** Reads back what the box is attached to: anything but the expected set is fatal. */
   async check(clock: Deadline, inspection: ContainerInspection): Promise<void> {
     const attached = attachedNetworks(inspection);
-    const expected = this.#policy.mode === "public" ? [await this.#bridge.id(clock)] : [];
+    const expected = this.#isOnBridge(this.#policy) ? [await this.#bridge.id(clock)] : [];
     if (attached.length === expected.length && attached.every((network) => expected.includes(network))) return;
     const names = Object.keys(inspection.NetworkSettings?.Networks ?? {});
     throw this.#notInForce(`the engine says that the box is attached to ${JSON.stringify(names)}`);
@@ -77,19 +125,36 @@ export class BoxNetwork {
   async checkInside(inside: HelperContext, clock: Deadline): Promise<void> {
     const names = await interfaces(inside, { signal: clock.signal });
     const others = names.filter((name) => name !== "lo");
-    if (names.includes("lo") && (this.#policy.mode === "public" ? others.length > 0 : others.length === 0)) return;
+    if (names.includes("lo") && others.length > 0 === this.#isOnBridge(this.#policy)) return;
     throw this.#notInForce(`the box has the interfaces ${names.join(", ")}`);
+  }
+
+  /** Before the box is removed: what lives in its network namespace goes first. */
+  async close(clock: Deadline): Promise<void> {
+    await this.#egress?.close(clock);
   }
 
   /** When the box is gone: nothing is attached to a bridge of its own any more. What cannot be removed now, sweep finds. */
   async remove(clock: Deadline): Promise<void> {
-    if (this.#bridge === this.#shared || !this.#bridge.used) return;
+    if (this.#bridge === this.#context.publicNetwork || !this.#bridge.used) return;
     await this.#bridge.removeIfUnused(clock).catch(() => undefined);
+  }
+
+  get #policies(): readonly NetworkPolicy[] {
+    return [this.#spec.network.initial, ...this.#spec.network.later];
   }
 
   /** Whether the box was made on the bridge. */
   get #onBridge(): boolean {
-    return [this.#spec.network.initial, ...this.#spec.network.later].some(({ mode }) => mode === "public");
+    return this.#policies.some((policy) => this.#isOnBridge(policy));
+  }
+
+  #isOnBridge({ mode }: NetworkPolicy): boolean {
+    return mode === "public" && !this.#isThroughGateway(mode);
+  }
+
+  #isThroughGateway(mode: NetworkPolicy["mode"]): boolean {
+    return mode === "public" && this.#context.publicVia === "gateway";
   }
 
   async #connect(clock: Deadline, container: string, before: ContainerInspection): Promise<void> {

@@ -1,4 +1,6 @@
 import {
+  type EgressReport,
+  isRuntimeError,
   type NetworkPolicy,
   type Proof,
   RuntimeError,
@@ -21,13 +23,12 @@ import {
   type StoppedBox,
   UNKNOWN_USAGE,
 } from "@breakwater/driver-kit";
-import { BoxNetwork } from "./box-network.ts";
+import { BoxNetwork, type NetworkContext } from "./box-network.ts";
 import { type Engine, operate, readAll } from "./engine.ts";
 import { DRIVER, isStatus, toRuntimeError } from "./errors.ts";
 import { Demultiplexer, EngineExec, type ExecInspection } from "./exec.ts";
 import { locate } from "./files.ts";
 import type { Images } from "./images.ts";
-import type { PublicNetwork } from "./networks.ts";
 import type { EngineFacts } from "./probe.ts";
 import { classifyEnd, type EngineEvent, type StatsAnswer, usageOf } from "./report.ts";
 import { inspectContainer, removeUntilGone } from "./teardown.ts";
@@ -42,8 +43,7 @@ const SHORT_PAUSE_MS = 50;
 export interface BoxContext {
   readonly engine: Engine;
   readonly images: Images;
-  /** The bridge that boxes share, where the engine can keep them apart on it. */
-  readonly publicNetwork: PublicNetwork;
+  readonly network: NetworkContext;
   readonly kind: () => Promise<EngineFacts["kind"]>;
   /** The helper as a plain tar archive to be unpacked at `/`. */
   readonly helperArchive: () => Promise<Buffer>;
@@ -61,13 +61,15 @@ export class DockerBox implements BackendBox {
   #container: string | null = null;
   #creating: Promise<string> | null = null;
   #startedAtMs = 0;
+  /** We have ended it: nothing that becomes of its network afterwards matters. */
+  #isOver = false;
 
   constructor(id: string, spec: RuntimeSpec, context: BoxContext) {
     this.#id = id;
     this.#spec = spec;
     this.#context = context;
     this.#engine = context.engine;
-    this.#network = new BoxNetwork(id, spec, context.engine, context.publicNetwork);
+    this.#network = new BoxNetwork(id, spec, context.network);
   }
 
   get handle(): string {
@@ -79,7 +81,10 @@ export class DockerBox implements BackendBox {
     if (this.#kind === "podman") this.#network.useOwnBridge();
     const image = await this.#createAndRun(clock);
     const inspection = await inspectContainer(this.#engine, clock, this.handle);
-    if (inspection?.State.Running === true) await this.#network.check(clock, inspection);
+    if (inspection?.State.Running === true) {
+      await this.#network.check(clock, inspection);
+      await this.#network.afterStart(clock, this.handle);
+    }
     return { image, startedAtMs: this.#startedAtMs };
   }
 
@@ -120,7 +125,7 @@ export class DockerBox implements BackendBox {
         this.#spec,
         image,
         { name: this.#id, labels: this.#labels() },
-        networkMode,
+        { mode: networkMode, nameServers: this.#network.nameServers },
       );
       // The engine finishes a create call whose caller has gone. So the call has a clock of its own, and is waited for.
       this.#creating = operate(
@@ -228,6 +233,33 @@ export class DockerBox implements BackendBox {
     const inspection = await inspectContainer(this.#engine, clock, this.handle);
     if (inspection !== null) await this.#network.check(clock, inspection);
     if (inside !== null) await this.#network.checkInside(inside, clock);
+    await this.#network.assertHeld(clock);
+  }
+
+  environmentFor(policy: NetworkPolicy): Readonly<Record<string, string>> {
+    return this.#network.environmentFor(policy);
+  }
+
+  /** A program whose way out has ended must not look like one that failed by itself. */
+  async afterProgram(clock: Deadline): Promise<void> {
+    await this.#assertHeld(clock);
+  }
+
+  async egress(clock: Deadline): Promise<EgressReport | null> {
+    await this.#assertHeld(clock);
+    return this.#network.egressReport;
+  }
+
+  /** Of a box that has ended, nothing is to be held. */
+  async #assertHeld(clock: Deadline): Promise<void> {
+    if (this.#isOver) return;
+    try {
+      await this.#network.assertHeld(clock);
+    } catch (error) {
+      if (!isRuntimeError(error, "ERR_NETWORK_LOST")) throw error;
+      const seen = await this.look(clock);
+      if (seen === "running" || seen === "frozen") throw error;
+    }
   }
 
   async freeze(clock: Deadline): Promise<void> {
@@ -240,6 +272,7 @@ export class DockerBox implements BackendBox {
 
   async stop(_inside: HelperContext, clock: Deadline): Promise<StoppedBox> {
     const container = this.handle;
+    this.#isOver = true;
     for (let killed = false; ; await clock.sleep(SHORT_PAUSE_MS)) {
       const inspection = await inspectContainer(this.#engine, clock, container);
       if (inspection === null) {
@@ -309,6 +342,8 @@ export class DockerBox implements BackendBox {
   }
 
   async remove(clock: Deadline): Promise<Proof> {
+    this.#isOver = true;
+    await this.#network.close(clock);
     const proof = this.#creating === null ? this.#nothingMade() : await this.#removeContainer(this.#creating, clock);
     await this.#network.remove(clock);
     return proof;

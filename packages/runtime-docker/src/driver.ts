@@ -12,11 +12,14 @@ import {
   type SweepOptions,
   type SweepReport,
 } from "@breakwater/runtime-api";
-import { createBox } from "@breakwater/driver-kit";
+import { createBox, remembered } from "@breakwater/driver-kit";
 import { type BoxContext, DockerBox } from "./box.ts";
 import { Engine, operate } from "./engine.ts";
 import { DRIVER } from "./errors.ts";
 import { packHelper } from "./helper-archive.ts";
+import { DEFAULT_EGRESS_BASE_IMAGE } from "@breakwater/egress-gateway";
+import { EgressImages } from "./egress-images.ts";
+import { Gateways } from "./gateway.ts";
 import { Images } from "./images.ts";
 import { PublicNetwork } from "./networks.ts";
 import { type DockerDriverOptions, registryConfigPath } from "./options.ts";
@@ -42,21 +45,44 @@ class DockerDriver implements RuntimeDriver {
   readonly #engine: Engine;
   readonly #images: Images;
   readonly #publicNetwork: PublicNetwork;
+  readonly #gateways: Gateways;
   readonly #box: BoxContext;
-  #facts: Promise<EngineFacts> | undefined;
-  #helperArchive: Promise<Buffer> | undefined;
+  readonly #facts: () => Promise<EngineFacts>;
 
   constructor(options: DockerDriverOptions) {
     this.#engine = new Engine(options);
     this.#images = new Images(this.#engine, registryConfigPath(options));
     const publicNetwork = options.publicNetwork ?? DEFAULT_PUBLIC_NETWORK;
     this.#publicNetwork = new PublicNetwork(this.#engine, publicNetwork, { isShared: true });
+    const kind = async (): Promise<EngineFacts["kind"]> => (await this.#facts()).kind;
+    const baseImage =
+      options.egressBaseImage ?? (process.env["BREAKWATER_EGRESS_BASE_IMAGE"] || DEFAULT_EGRESS_BASE_IMAGE);
+    const inCommon = {
+      engine: this.#engine,
+      images: new EgressImages(this.#engine, this.#images, baseImage),
+      publicNetwork: this.#publicNetwork,
+    };
+    this.#gateways = new Gateways({ ...inCommon, sharesBridge: async () => (await kind()) === "docker" });
+    const architecture = async (): Promise<string> => (await this.#facts()).version.Arch ?? "";
+    this.#facts = remembered(() =>
+      operate(
+        undefined,
+        { operation: "probe", what: "asking the engine what it can do", subject: "other" },
+        (clock) => askEngine(this.#engine, clock),
+        PROBE_TIMEOUT_MS,
+      ),
+    );
     this.#box = {
       engine: this.#engine,
       images: this.#images,
-      publicNetwork: this.#publicNetwork,
-      kind: async () => (await this.#askOnce()).kind,
-      helperArchive: () => this.#archiveOfHelper(),
+      network: {
+        engine: this.#engine,
+        publicNetwork: this.#publicNetwork,
+        egress: { ...inCommon, gateways: this.#gateways, architecture },
+        publicVia: options.publicVia ?? "bridge",
+      },
+      kind,
+      helperArchive: remembered(async () => packHelper(await architecture())),
     };
   }
 
@@ -64,7 +90,7 @@ class DockerDriver implements RuntimeDriver {
     return operate(
       options,
       { operation: "probe", what: "asking the engine what it can do", subject: "other" },
-      async (clock) => enforced(await clock.race(this.#askOnce())),
+      async (clock) => enforced(await clock.race(this.#facts())),
     );
   }
 
@@ -104,12 +130,13 @@ class DockerDriver implements RuntimeDriver {
     return operate(
       options,
       { operation: "sweep", what: "removing what dead owners left", subject: "other" },
-      (clock) => sweep(this.#engine, clock, options?.dryRun ?? false),
+      (clock) => sweep(this.#engine, clock, options),
       SWEEP_TIMEOUT_MS,
     );
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
+    await this.#gateways[Symbol.asyncDispose]();
     if (this.#publicNetwork.used) {
       const doing = { operation: "dispose", what: "removing the public network", subject: "network" } as const;
       // Best effort: what is left, sweep finds.
@@ -118,24 +145,5 @@ class DockerDriver implements RuntimeDriver {
       );
     }
     await this.#engine[Symbol.asyncDispose]();
-  }
-
-  async #archiveOfHelper(): Promise<Buffer> {
-    this.#helperArchive ??= packHelper((await this.#askOnce()).version.Arch ?? "");
-    return this.#helperArchive;
-  }
-
-  /** An answer is kept, a failure is not. */
-  #askOnce(): Promise<EngineFacts> {
-    this.#facts ??= operate(
-      undefined,
-      { operation: "probe", what: "asking the engine what it can do", subject: "other" },
-      (clock) => askEngine(this.#engine, clock),
-      PROBE_TIMEOUT_MS,
-    ).catch((error: unknown) => {
-      this.#facts = undefined;
-      throw error;
-    });
-    return this.#facts;
   }
 }

@@ -13,18 +13,21 @@ const ARCHITECTURES: Readonly<Record<string, BoxArchitecture>> = {
   aarch64: "arm64",
 };
 
+/** Throws `ERR_IMAGE_UNFIT` for an architecture without a helper. */
+export function boxArchitecture(ofEngine: string): BoxArchitecture {
+  const known = ARCHITECTURES[ofEngine];
+  if (known !== undefined) return known;
+  throw new RuntimeError({
+    code: "ERR_IMAGE_UNFIT",
+    driver: DRIVER,
+    operation: "start",
+    message: `the engine's architecture is ${JSON.stringify(ofEngine)}, and our helper is built for amd64 and arm64 only; use another engine`,
+  });
+}
+
 /** The helper for an engine's architecture as a plain tar archive, to be unpacked at `/` of a created container. */
 export async function packHelper(architecture: string): Promise<Buffer> {
-  const known = ARCHITECTURES[architecture];
-  if (known === undefined) {
-    throw new RuntimeError({
-      code: "ERR_IMAGE_UNFIT",
-      driver: DRIVER,
-      operation: "start",
-      message: `the engine's architecture is ${JSON.stringify(architecture)}, and our helper is built for amd64 and arm64 only; use another engine`,
-    });
-  }
-  const content = await readFile(boxHelperPath(known));
+  const content = await readFile(boxHelperPath(boxArchitecture(architecture)));
   const chunks: Uint8Array[] = [];
   const members = [
     { type: "directory", path: dirname(BOX_HELPER_PATH).slice(1), mode: 0o755 },

@@ -17,6 +17,16 @@ export interface DockerDriverOptions {
   readonly registryConfigPath?: string | undefined;
   /** The bridge that all boxes with the network policy `public` share; made on first use. Default is `breakwater-public`. */
   readonly publicNetwork?: string | undefined;
+  /**
+   * How boxes with the network policy `public` get out. `bridge`: every protocol and port; services bound to the host's own addresses and a cloud's metadata
+   * address are in reach. `gateway`: through the egress gateway, which dials public addresses only; TCP to ports 80 and 443. Default is `bridge`.
+   */
+  readonly publicVia?: "bridge" | "gateway" | undefined;
+  /**
+   * The image that the egress gateway's own is built on, when the first box with an allowlist is started: any with `node` (22.19 or newer) in its PATH. Default is
+   * `BREAKWATER_EGRESS_BASE_IMAGE`, else Node's own from Docker's registry.
+   */
+  readonly egressBaseImage?: string | undefined;
 }
 
 /** The variables of the environment that count; a parameter, so that the rules can be tested. */

@@ -4,10 +4,10 @@ import type { Engine } from "./engine.ts";
 
 /** The most that this driver can claim. */
 export const CAPABILITIES: RuntimeCapabilities = Object.freeze({
-  networkModes: ["public", "no-network"],
+  networkModes: ["public", "no-network", "allowlist"],
   networkChange: "cuts",
-  allowlistEntries: [],
-  allowlistPorts: [],
+  allowlistEntries: ["name", "wildcard", "ipv4", "ipv6", "ipv4-cidr", "ipv6-cidr"],
+  allowlistPorts: [80, 443],
   stop: "halted",
   firstProcess: "ours",
   freeze: "freezes",
@@ -22,6 +22,13 @@ export const CAPABILITIES: RuntimeCapabilities = Object.freeze({
   operatingSystems: ["linux"],
   maxLifetimeMs: null,
 } satisfies RuntimeCapabilities);
+
+/** Allowlists are tried on engines that run as root only. */
+const WITHOUT_ALLOWLISTS: Pick<RuntimeCapabilities, "networkModes" | "allowlistEntries" | "allowlistPorts"> = {
+  networkModes: ["public", "no-network"],
+  allowlistEntries: [],
+  allowlistPorts: [],
+};
 
 /** The engine's descriptions of itself, the parts that count. */
 export interface EngineVersion {
@@ -55,22 +62,32 @@ export interface EngineFacts {
   readonly info: EngineInfo;
   /** Podman's control group controllers. Without root and with control groups version 1 it has none, and ignores limits that `info` claims. */
   readonly controllers?: readonly string[] | undefined;
+  /** The engine runs as a user without privileges. */
+  readonly isRootless?: boolean | undefined;
+}
+
+interface PodmanInfo {
+  readonly host?: {
+    readonly cgroupControllers?: readonly string[] | null;
+    readonly security?: { readonly rootless?: boolean };
+  };
 }
 
 export async function askEngine(engine: Engine, clock: Deadline): Promise<EngineFacts> {
   const version = await engine.json<EngineVersion>(clock, { method: "GET", path: "/version" });
   const info = await engine.json<EngineInfo>(clock, { method: "GET", path: "/info" });
   const isPodman = (version.Components ?? []).some(({ Name }) => Name === "Podman Engine");
-  if (!isPodman) return { kind: "docker", version, info };
-  const own = await engine.json<{ readonly host?: { readonly cgroupControllers?: readonly string[] | null } }>(clock, {
-    method: "GET",
-    path: "/v4.0.0/libpod/info",
-  });
-  return { kind: "podman", version, info, controllers: own.host?.cgroupControllers ?? [] };
+  if (!isPodman) {
+    const isRootless = (info.SecurityOptions ?? []).some((option) => option.split(",").includes("name=rootless"));
+    return { kind: "docker", version, info, isRootless };
+  }
+  const { host } = await engine.json<PodmanInfo>(clock, { method: "GET", path: "/v4.0.0/libpod/info" });
+  const controllers = host?.cgroupControllers ?? [];
+  return { kind: "podman", version, info, controllers, isRootless: host?.security?.rootless ?? false };
 }
 
 /** What this engine enforces, never more than `CAPABILITIES`. */
-export function enforced({ info, controllers }: EngineFacts): RuntimeCapabilities {
+export function enforced({ info, controllers, isRootless = false }: EngineFacts): RuntimeCapabilities {
   const has = (controller: string): boolean => controllers?.includes(controller) ?? true;
   const limits: LimitKind[] = [];
   if (info.CpuCfsQuota === true && has("cpu")) limits.push("cpus");
@@ -79,6 +96,7 @@ export function enforced({ info, controllers }: EngineFacts): RuntimeCapabilitie
   const canFreeze = info.CgroupDriver !== "none" && (info.CgroupVersion !== "1" || has("freezer"));
   return Object.freeze({
     ...CAPABILITIES,
+    ...(isRootless ? WITHOUT_ALLOWLISTS : {}),
     limits,
     freeze: canFreeze ? CAPABILITIES.freeze : "none",
     maxCpus: info.NCPU ?? null,

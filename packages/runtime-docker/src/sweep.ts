@@ -1,6 +1,8 @@
-import type { SweepReport, SweptObject } from "@breakwater/runtime-api";
-import { type Deadline, isLeftover, LABELS, parseLabels } from "@breakwater/driver-kit";
+import type { SweepOptions, SweepReport, SweptObject } from "@breakwater/runtime-api";
+import { type Deadline, type LabelledObject, LABELS, parseLabels, sweepObjects } from "@breakwater/driver-kit";
+import { FORWARDER_ROLE, forwarderName } from "./egress.ts";
 import type { Engine } from "./engine.ts";
+import { GATEWAY_NAME_PREFIX, GATEWAY_ROLE, removeVolume } from "./gateway.ts";
 import { listNetworks, removeNetworkIfUnused } from "./networks.ts";
 import { removeUntilGone } from "./teardown.ts";
 import { BOX_LABEL } from "./translate.ts";
@@ -12,32 +14,25 @@ interface ContainerSummary {
   readonly Labels?: Readonly<Record<string, string>> | null;
 }
 
-/** Removes what dead or expired owners left: boxes, and bridges that nothing uses any more. */
-export async function sweep(engine: Engine, clock: Deadline, dryRun: boolean): Promise<SweepReport> {
-  const removed: SweptObject[] = [];
-  const kept: SweptObject[] = [];
-  const failed: (SweptObject & { readonly reason: string })[] = [];
+interface VolumeSummary {
+  readonly Name: string;
+  readonly Labels?: Readonly<Record<string, string>> | null;
+}
 
-  for (const container of await listBoxes(engine, clock)) {
-    const labels = parseLabels(container.Labels);
-    if (labels === null) continue;
-    const box: SweptObject = { kind: "container", id: container.Id, trial: labels.trial };
-    if (!isLeftover(labels)) {
-      kept.push(box);
-      continue;
-    }
+/**
+ * Removes what dead or expired owners left: forwarders before the boxes in whose networks they are, gateways and their volumes, and bridges that nothing
+ * uses any more.
+ */
+export async function sweep(engine: Engine, clock: Deadline, options?: SweepOptions): Promise<SweepReport> {
+  const owned = await sweepObjects(listOwned(engine, clock), clock, options);
+  const removed = [...owned.removed];
+  const kept = [...owned.kept];
+  const failed = [...owned.failed];
+  // Bridges have no owner: those that nothing uses are removed.
+  for (const { Id: id } of await listNetworks(engine, clock)) {
+    const bridge: SweptObject = { kind: "network", id, trial: null };
     try {
-      if (!dryRun) await removeUntilGone(engine, clock, container.Id);
-      removed.push(box);
-    } catch (error) {
-      failed.push({ ...box, reason: (error as Error).message });
-    }
-  }
-
-  for (const network of await listNetworks(engine, clock)) {
-    const bridge: SweptObject = { kind: "network", id: network.Id, trial: null };
-    try {
-      const outcome = await removeNetworkIfUnused(engine, clock, network.Id, { dryRun });
+      const outcome = await removeNetworkIfUnused(engine, clock, id, { dryRun: options?.dryRun ?? false });
       (outcome === "removed" ? removed : kept).push(bridge);
     } catch (error) {
       failed.push({ ...bridge, reason: (error as Error).message });
@@ -46,12 +41,54 @@ export async function sweep(engine: Engine, clock: Deadline, dryRun: boolean): P
   return { removed, kept, failed };
 }
 
+/** Everything of ours that has labels, in the order in which it can be removed. */
+async function* listOwned(engine: Engine, clock: Deadline): AsyncGenerator<LabelledObject, void, undefined> {
+  for (const list of [listForwarders, listBoxes, listGateways]) {
+    for (const { Id: id, Labels } of await list(engine, clock)) {
+      const labels = parseLabels(Labels);
+      if (labels !== null) yield { kind: "container", id, labels, remove: () => removeUntilGone(engine, clock, id) };
+    }
+  }
+  for (const { Name: id, Labels } of await listVolumes(engine, clock)) {
+    const labels = parseLabels(Labels);
+    if (labels !== null) yield { kind: "volume", id, labels, remove: () => removeVolume(engine, clock, id) };
+  }
+}
+
 /** Every box of this driver, whoever owns it. A container made of an image of a box has a box's labels, but not its name. */
 export async function listBoxes(engine: Engine, clock: Deadline): Promise<readonly ContainerSummary[]> {
+  return listContainers(engine, clock, "box", (name, box) => name === box);
+}
+
+async function listForwarders(engine: Engine, clock: Deadline): Promise<readonly ContainerSummary[]> {
+  return listContainers(engine, clock, FORWARDER_ROLE, (name, box) => name === forwarderName(box));
+}
+
+async function listGateways(engine: Engine, clock: Deadline): Promise<readonly ContainerSummary[]> {
+  return listContainers(engine, clock, GATEWAY_ROLE, (name) => name.startsWith(GATEWAY_NAME_PREFIX));
+}
+
+async function listContainers(
+  engine: Engine,
+  clock: Deadline,
+  role: string,
+  isOurs: (name: string, box: string) => boolean,
+): Promise<readonly ContainerSummary[]> {
   const containers = await engine.json<readonly ContainerSummary[]>(clock, {
     method: "GET",
     path: "/containers/json",
-    query: { all: true, filters: { label: [`${LABELS.role}=box`] } },
+    query: { all: true, filters: { label: [`${LABELS.role}=${role}`] } },
   });
-  return containers.filter(({ Names, Labels }) => (Names ?? []).includes(`/${Labels?.[BOX_LABEL] ?? ""}`));
+  return containers.filter(({ Names, Labels }) =>
+    (Names ?? []).some((name) => isOurs(name.replace(/^\//, ""), Labels?.[BOX_LABEL] ?? "")),
+  );
+}
+
+async function listVolumes(engine: Engine, clock: Deadline): Promise<readonly VolumeSummary[]> {
+  const { Volumes: volumes } = await engine.json<{ readonly Volumes: readonly VolumeSummary[] | null }>(clock, {
+    method: "GET",
+    path: "/volumes",
+    query: { filters: { label: [`${LABELS.role}=${GATEWAY_ROLE}`] } },
+  });
+  return volumes ?? [];
 }

@@ -9,7 +9,7 @@ function spec(input: Partial<RuntimeSpecInput> = {}): RuntimeSpec {
 }
 
 function options(input: Partial<RuntimeSpecInput> = {}): ReturnType<typeof containerOptions> {
-  return containerOptions(spec(input), plain, { name: "box", labels: { a: "b" } }, "none");
+  return containerOptions(spec(input), plain, { name: "box", labels: { a: "b" } }, { mode: "none", nameServers: [] });
 }
 
 describe("an image", () => {

@@ -49,7 +49,7 @@ export function containerOptions(
   spec: RuntimeSpec,
   image: BoxImage,
   identity: BoxIdentity,
-  networkMode: string,
+  network: { readonly mode: string; readonly nameServers: readonly string[] },
 ): Dockerode.ContainerCreateOptions {
   const memoryBytes = spec.memoryMb === null ? undefined : spec.memoryMb * 1024 * 1024;
   return {
@@ -69,7 +69,8 @@ export function containerOptions(
     // The image's health check would run programs of the image that nobody asked for.
     Healthcheck: { Test: ["NONE"] },
     HostConfig: {
-      NetworkMode: networkMode,
+      NetworkMode: network.mode,
+      ...(network.nameServers.length === 0 ? {} : { Dns: [...network.nameServers] }),
       CapDrop: ["NET_RAW"],
       Init: false,
       Privileged: false,
