@@ -65,7 +65,7 @@ export class GatewayBox {
   async open(): Promise<void> {
     // Only who knows the folder's name finds its sockets: forwarders see all folders of the volume.
     await mkdir(this.#folder, { mode: 0o711 });
-    const stream = (handle: (socket: Socket) => void): Server =>
+    const stream = (handle: (socket: Socket) => void | Promise<void>): Server =>
       createServer({ allowHalfOpen: true }, (socket) => this.#accept(socket, handle));
     const http = (arrival: "proxy" | "direct"): HttpServer => {
       const server = createHttpServer(this, arrival);
@@ -80,7 +80,7 @@ export class GatewayBox {
     await this.#listen("80", http("direct"));
     await this.#listen(
       "443",
-      stream((socket) => void this.#serveTls(socket)),
+      stream((socket) => this.#serveTls(socket)),
     );
     await this.#listen("3128", http("proxy"));
     await this.#listen(
@@ -158,7 +158,7 @@ export class GatewayBox {
     }
   }
 
-  #accept(socket: Socket, handle: (socket: Socket) => void): void {
+  #accept(socket: Socket, handle: (socket: Socket) => void | Promise<void>): void {
     // One that came back from a tunnel is known.
     if (this.#clients.has(socket)) return;
     socket.on("error", () => undefined);
@@ -168,7 +168,8 @@ export class GatewayBox {
     }
     this.#clients.add(socket);
     socket.once("close", () => this.#clients.delete(socket));
-    handle(socket);
+    // What goes wrong with a connection ends that connection.
+    Promise.resolve(handle(socket)).catch(() => socket.destroy());
   }
 
   /** Port 443: the greeting says where to. */
@@ -226,8 +227,9 @@ export class GatewayBox {
       received = Buffer.concat([received, chunk]);
       // One question after the other; what comes meanwhile waits with the sender.
       socket.pause();
-      void answerAll().then(() =>
-        socket.writableNeedDrain ? socket.once("drain", () => socket.resume()) : socket.resume(),
+      answerAll().then(
+        () => (socket.writableNeedDrain ? socket.once("drain", () => socket.resume()) : socket.resume()),
+        () => socket.destroy(),
       );
     });
   }

@@ -92,8 +92,7 @@ export class Gateway {
     const lines = new LineReader();
     socket.on("data", (chunk: Buffer) => {
       try {
-        for (const line of lines.push(chunk))
-          void this.#handle(JSON.parse(line) as ControlRequest & { id: number }, socket);
+        for (const line of lines.push(chunk)) void this.#handle(parseRequest(line), socket);
       } catch {
         socket.destroy();
       }
@@ -181,6 +180,13 @@ export class Gateway {
 
 export function controlSocket(controlDirectory: string): string {
   return join(controlDirectory, "control");
+}
+
+/** Throws for what has no number to be answered with. The rest is judged by whoever it is for. */
+function parseRequest(line: string): ControlRequest & { readonly id: number } {
+  const request = JSON.parse(line) as (ControlRequest & { readonly id: number }) | null;
+  if (typeof request?.id !== "number") throw new TypeError("no request");
+  return request;
 }
 
 function policyOf({

@@ -58,6 +58,8 @@ export function createHttpServer(box: GatewayBox, kind: "proxy" | "direct"): Ser
   server.on("request", onRequest).on("checkContinue", onRequest);
 
   server.on("connect", (incoming: IncomingMessage, socket: Socket, head: Buffer) => {
+    // Nobody reads it until the way is free.
+    socket.pause();
     if (head.length > 0) socket.unshift(head);
     const state = stateOf(socket);
     if (state.pending > 0 || state.arrival.kind !== "proxy") {
@@ -78,6 +80,7 @@ export function createHttpServer(box: GatewayBox, kind: "proxy" | "direct"): Ser
     if (state.pending > 0) {
       socket.destroy();
     } else if (isWebSocket) {
+      socket.pause();
       if (head.length > 0) socket.unshift(head);
       void upgrade(box, incoming, socket, state.arrival);
     } else {

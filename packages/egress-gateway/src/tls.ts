@@ -37,7 +37,8 @@ export function readGreeting(socket: Socket): Promise<Greeting | null> {
     };
     const timer = setTimeout(onEnd, HELLO_TIMEOUT_MS);
     socket.on("readable", read).once("end", onEnd).once("close", onEnd);
-    read();
+    if (socket.readableEnded || socket.destroyed) onEnd();
+    else read();
   });
 }
 
