@@ -18,7 +18,7 @@ import (
 const (
 	jobsFolder = "/.breakwater/jobs"
 	// What is kept of each stream until it is fetched. The program waits when there is more.
-	keptBytes = 4 << 20
+	keptBytes = 8 << 20
 	// What is taken of the input before the program has taken it.
 	takenBytes = 8 << 20
 	// Without a call for so long the owner is lost.
