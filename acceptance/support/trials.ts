@@ -96,6 +96,22 @@ export function outcome({ result }: Finished): number | string | null {
   return result.error === null ? result.reward : `${result.error.reason} ${result.error.code}`;
 }
 
+/** A driver whose agent's boxes end by themselves this soon. */
+export function shortLived(driver: RuntimeDriver, lifetimeMs: number): RuntimeDriver {
+  let isFirst = true;
+  const create: RuntimeDriver["create"] = (spec) => {
+    const input = isFirst ? { ...spec, lifetimeMs } : spec;
+    isFirst = false;
+    return driver.create(input);
+  };
+  return new Proxy(driver, {
+    get: (target, key) => {
+      const value: unknown = key === "create" ? create : Reflect.get(target, key, target);
+      return typeof value === "function" ? (value.bind(target) as unknown) : value;
+    },
+  });
+}
+
 /** Does something when a step of the trial is on record. `acted` rejects if that fails, or if the step never comes. */
 export function when(type: TrialEvent["type"], act: (event: TrialEvent) => Promise<void>): When {
   let acting: Promise<void> | null = null;

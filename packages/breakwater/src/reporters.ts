@@ -93,9 +93,7 @@ export class TextReporter implements Reporter {
 
   result(result: TrialResult): void {
     this.#results.push(result);
-    process.stdout.write(
-      `${result.trial}  ${outcome(result)}  ${seconds(result.durationMs)}  ${result.mode ?? "not planned"}\n`,
-    );
+    process.stdout.write(`${result.trial}  ${outcome(result)}  ${seconds(result.durationMs)}  ${kind(result)}\n`);
   }
 
   note(line: string): void {
@@ -117,6 +115,11 @@ export class TextReporter implements Reporter {
   #progress(line: string): void {
     if (!this.#quiet) process.stderr.write(`${seconds(performance.now() - this.#startedAt).padStart(8)}  ${line}\n`);
   }
+}
+
+function kind({ mode, steps, stepsNotRun }: TrialResult): string {
+  if (steps === null) return mode ?? "not planned";
+  return `${steps.length} of ${steps.length + stepsNotRun.length} steps`;
 }
 
 function outcome({ rewards, reward, error }: TrialResult): string {

@@ -25,6 +25,7 @@ export interface TrialFlags {
   readonly ignoreDockerfile?: boolean;
   readonly ignoreTimeouts?: boolean;
   readonly strictArtifacts?: boolean;
+  readonly allowLiveAgentBox?: boolean;
 }
 
 export function addTrialFlags(command: Command): Command {
@@ -69,7 +70,13 @@ export function addTrialFlags(command: Command): Command {
       new Option("--ignore-dockerfile", "grade in a fresh copy of the agent's image instead of building tests/"),
     )
     .addOption(new Option("--ignore-timeouts", "leave out the timeouts of the agent and the verifier"))
-    .addOption(new Option("--strict-artifacts", "no rewards where an artifact had to be left out"));
+    .addOption(new Option("--strict-artifacts", "no rewards where an artifact had to be left out"))
+    .addOption(
+      new Option(
+        "--allow-live-agent-box",
+        "where boxes cannot be frozen: let the agent's run while a step that is not the last is graded in a box of its own",
+      ),
+    );
 }
 
 export function trialOptions(flags: TrialFlags): TrialOptions {
@@ -90,6 +97,7 @@ export function trialOptions(flags: TrialFlags): TrialOptions {
     ignoreDockerfile: flags.ignoreDockerfile,
     ignoreTimeouts: flags.ignoreTimeouts,
     strictArtifacts: flags.strictArtifacts,
+    allowLiveAgentBox: flags.allowLiveAgentBox,
   };
 }
 

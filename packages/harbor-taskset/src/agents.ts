@@ -25,6 +25,8 @@ export interface AgentContext {
   /** A folder in the box with skills for agents, where the task has one. */
   readonly skillsDirectory: string | null;
   readonly task: { readonly name: string };
+  /** The step's name; `null` for a task without steps. */
+  readonly step: string | null;
   /** Only for an agent with `needsSolution`. */
   readonly solution: OraclePlan | null;
   /** Output for `agent/agent.log` in the trial's folder; bounded. */

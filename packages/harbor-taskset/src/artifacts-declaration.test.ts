@@ -8,7 +8,7 @@ function plan(task: readonly unknown[], trial: readonly unknown[] = []): ReturnT
   const own = parseArtifactEntries(task, "artifacts");
   const added = parseArtifactEntries(trial, "--artifact");
   expect([...own.problems, ...added.problems]).toEqual([]);
-  return effectiveArtifacts(own.entries, added.entries, DEFAULT_ARTIFACT_LIMITS);
+  return effectiveArtifacts(own.entries, added.entries, [], DEFAULT_ARTIFACT_LIMITS);
 }
 
 const places = (artifacts: readonly ArtifactPlan[]): string[][] =>

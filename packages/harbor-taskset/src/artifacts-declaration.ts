@@ -203,18 +203,20 @@ export interface EffectiveArtifacts {
 
 /**
  * What is collected, in order: the convention folder (unless an entry names it, to give it an `exclude` for instance), the task's
- * entries, the caller's. Overlapping entries stay, and say with what they overlap. Two that would share a place on the host without
+ * entries, the caller's, the step's. Overlapping entries stay, and say with what they overlap. Two that would share a place on the host without
  * sharing it in the box are kept apart there, so that neither's bytes are taken for the other's.
  */
 export function effectiveArtifacts(
   task: readonly DeclaredArtifact[],
   trial: readonly DeclaredArtifact[],
+  step: readonly DeclaredArtifact[],
   limits: ArtifactLimits,
 ): EffectiveArtifacts {
   const warnings: KeyProblem[] = [];
   const declared: { readonly entry: DeclaredArtifact; readonly declaredBy: ArtifactPlan["declaredBy"] }[] = [
     ...task.map((entry) => ({ entry, declaredBy: "task" as const })),
     ...trial.map((entry) => ({ entry, declaredBy: "trial" as const })),
+    ...step.map((entry) => ({ entry, declaredBy: "step" as const })),
   ];
   if (!declared.some(({ entry }) => entry.source === CONVENTION_DIRECTORY)) {
     const entry = { key: "artifacts", source: CONVENTION_DIRECTORY, destination: null, exclude: [] };

@@ -16,18 +16,28 @@ export type BoxKind = "agent" | "verifier";
 
 export interface PreparedImages {
   readonly agent: PreparedImage;
-  /** `null` in shared mode. */
-  readonly verifier: PreparedImage | null;
+  /** Of each step, in order; the agent's where it is graded in the agent's box, or in a fresh copy of it. */
+  readonly verifiers: readonly PreparedImage[];
 }
 
-/** Step 2: both images at hand and pinned, before an agent is paid for. */
+/** Step 2: all images at hand and pinned, before an agent is paid for. */
 export async function prepareImages(trial: Trial): Promise<PreparedImages> {
-  const { agentBox, verifier } = trial.plan;
+  const { agentBox, steps } = trial.plan;
   enter(trial, "images");
   const agent = await prepareImage(trial, "agent", agentBox.image, agentBox.imageTimeoutMs);
-  if (verifier.box === null) return { agent, verifier: null };
-  if (verifier.box.image.kind === "agent-image") return { agent, verifier: agent };
-  return { agent, verifier: await prepareImage(trial, "verifier", verifier.box.image, verifier.box.imageTimeoutMs) };
+  const prepared = new Map<string, PreparedImage>();
+  const verifiers: PreparedImage[] = [];
+  for (const { box } of steps.map(({ verifier }) => verifier)) {
+    if (box === null || box.image.kind === "agent-image") {
+      verifiers.push(agent);
+      continue;
+    }
+    const source = JSON.stringify(box.image);
+    const image = prepared.get(source) ?? (await prepareImage(trial, "verifier", box.image, box.imageTimeoutMs));
+    prepared.set(source, image);
+    verifiers.push(image);
+  }
+  return { agent, verifiers };
 }
 
 async function prepareImage(
@@ -44,7 +54,7 @@ async function prepareImage(
 }
 
 /** The boxes of one trial: none is left when it is disposed. */
-export class Boxes {
+export class Boxes implements AsyncDisposable {
   readonly #trial: Trial;
   readonly #there = new Map<Runtime, BoxKind>();
 
@@ -89,7 +99,7 @@ export class Boxes {
   }
 
   /** Whatever happened: every box that is there is removed, as far as can be shown. Never rejects. */
-  async tearDownAll(): Promise<void> {
+  async [Symbol.asyncDispose](): Promise<void> {
     const { events, record } = this.#trial;
     const left = [...this.#there.keys()];
     await Promise.all(

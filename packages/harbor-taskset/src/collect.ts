@@ -6,7 +6,7 @@ import { endOfBox } from "./box-end.ts";
 import type { ArtifactPlan, CollectHookPlan } from "./plan.ts";
 import type { ArtifactOutcome, CollectedFrom, CollectHookOutcome } from "./result.ts";
 import { messageOf } from "./trial-error.ts";
-import { enter, type Trial } from "./trial.ts";
+import { enter, warn, type Step, type Trial } from "./trial.ts";
 
 const STOP_TIMEOUT_MS = 90_000;
 const KILL_TIMEOUT_MS = 2 * 60 * 1000;
@@ -18,12 +18,12 @@ const LOGS_LIMITS = { maxBytes: 512 * 1024 ** 2, maxEntries: 20_000 } as const;
 const MAX_LISTED_MEMBERS = 100;
 
 /** Step 4: the hooks, in the agent's box while it still runs. None of them stops a trial. */
-export async function runCollectHooks(trial: Trial, box: Runtime): Promise<void> {
-  enter(trial, "collect");
-  for (const hook of trial.plan.collect) {
-    const outcome = await runHook(trial, box, hook);
-    trial.record.collectHooks.push(outcome);
-    trial.events.emit("collect-hook.ended", { box: box.id, details: { ...outcome } });
+export async function runCollectHooks(step: Step, box: Runtime): Promise<void> {
+  enter(step, "collect");
+  for (const hook of step.step.collect) {
+    const outcome = await runHook(step, box, hook);
+    step.outcome.collectHooks.push(outcome);
+    step.events.emit("collect-hook.ended", { box: box.id, details: { ...outcome } });
   }
 }
 
@@ -76,24 +76,54 @@ export async function keepLogs(
   record.warnings.push(...(await folder.place(spool, destination)));
 }
 
-/** Step 5: nothing of the agent's runs any more, proven; or, where stop means gone, what can be killed is killed and the rest listed. */
-export async function quietenAgentBox(trial: Trial, box: Runtime): Promise<CollectedFrom> {
-  const { events, signal, capabilities } = trial;
+/**
+ * Step 5: nothing of the agent's runs while it is collected from, and where this was the box's last use, never again. Proven; or, where stop means gone,
+ * what can be killed is killed and the rest listed.
+ */
+export async function quietenAgentBox(trial: Trial, box: Runtime, isLastUse: boolean): Promise<CollectedFrom> {
+  const { capabilities, record } = trial;
   enter(trial, "collect");
-  if (capabilities.stop !== "destroys") {
-    try {
-      const proof = await box.stopConfirmed({ signal, timeoutMs: STOP_TIMEOUT_MS });
-      events.emit("agent-box.stopped", { box: box.id, proof });
-    } catch (error) {
-      if (!isRuntimeError(error, "ERR_BOX_LOST")) throw error;
-      // It had ended before; how, is what counts.
-      if ((await endOfBox(trial, box, "agent")) === null) throw error;
-    }
-    await endOfBox(trial, box, "agent");
-    return capabilities.stop;
+  if (!isLastUse && (await freezeAgentBox(trial, box))) return "frozen";
+  if (!isLastUse && record.agentBoxEndedBy === null) return "live";
+  if (capabilities.stop === "destroys") {
+    if (record.agentBoxEndedBy === null) await killWhatCanBeKilled(trial, box, "agent");
+    return "live";
   }
-  if (trial.record.agentBoxEndedBy === null) await killWhatCanBeKilled(trial, box, "agent");
-  return "live";
+  try {
+    const proof = await box.stopConfirmed({ signal: trial.signal, timeoutMs: STOP_TIMEOUT_MS });
+    trial.events.emit("agent-box.stopped", { box: box.id, proof });
+  } catch (error) {
+    if (!isRuntimeError(error, "ERR_BOX_LOST")) throw error;
+    // It had ended before; how, is what counts.
+    if ((await endOfBox(trial, box, "agent")) === null) throw error;
+  }
+  await endOfBox(trial, box, "agent");
+  return capabilities.stop;
+}
+
+/** `false`: it cannot be frozen here, or it has ended by its contents. It stays frozen until the next step begins. */
+export async function freezeAgentBox(trial: Trial, box: Runtime): Promise<boolean> {
+  if (trial.capabilities.freeze === "none" || trial.record.agentBoxEndedBy !== null) return false;
+  try {
+    await box.freeze({ signal: trial.signal, timeoutMs: STOP_TIMEOUT_MS });
+  } catch (error) {
+    if (isRuntimeError(error, "ERR_BOX_LOST") && (await endOfBox(trial, box, "agent")) !== null) return false;
+    throw error;
+  }
+  trial.events.emit("agent.frozen", { box: box.id });
+  return true;
+}
+
+/** The frozen box goes on, unless it turns out to have ended by its contents. */
+export async function thawAgentBox(trial: Trial, box: Runtime): Promise<void> {
+  if (box.state !== "frozen") return;
+  try {
+    await box.thaw({ signal: trial.signal, timeoutMs: STOP_TIMEOUT_MS });
+  } catch (error) {
+    if (isRuntimeError(error, "ERR_BOX_LOST") && (await endOfBox(trial, box, "agent")) !== null) return;
+    throw error;
+  }
+  trial.events.emit("agent.thawed", { box: box.id });
 }
 
 /** For backends that cannot stop a box and read it: the record says what still ran. */
@@ -122,17 +152,17 @@ export interface CollectedArtifact {
  * left out, and an entry over its limit is left out whole.
  */
 export async function collectArtifacts(
-  trial: Trial,
+  step: Step,
   box: Runtime,
   artifacts: readonly ArtifactPlan[],
   from: CollectedFrom,
 ): Promise<readonly CollectedArtifact[]> {
-  const { events, folder, record } = trial;
-  enter(trial, "collect");
-  record.collectedFrom = from;
+  const { events, folder, outcome: found, record } = step;
+  enter(step, "collect");
+  found.collectedFrom = from;
   const collected: CollectedArtifact[] = [];
   for (const plan of artifacts) {
-    const { spool, status, reason } = await collectArtifact(trial, box, plan, from);
+    const { spool, status, reason } = await collectArtifact(step, box, plan, from);
     const outcome: ArtifactOutcome = {
       source: plan.source,
       destination: plan.destination,
@@ -144,10 +174,10 @@ export async function collectArtifacts(
       overlaps: plan.overlaps,
     };
     const leftOut = spool?.leftOut ?? [];
-    record.artifacts.push(outcome);
+    found.artifacts.push(outcome);
     if (reason !== null || leftOut.length > 0) {
       const members = leftOut.slice(0, MAX_LISTED_MEMBERS);
-      record.artifactsRefused.push({ source: plan.source, reason, members, memberCount: leftOut.length });
+      found.artifactsRefused.push({ source: plan.source, reason, members, memberCount: leftOut.length });
     }
     events.emit("artifact.collected", {
       box: box.id,
@@ -157,7 +187,7 @@ export async function collectArtifacts(
     if (kept !== null) record.warnings.push(...(await folder.place(kept, plan.destination)));
     collected.push({ plan, spool: kept });
   }
-  await writeManifest(trial, artifacts);
+  await writeManifest(step, artifacts);
   return collected;
 }
 
@@ -207,9 +237,9 @@ function isOfTheAgentsMaking({ record }: Trial, error: unknown, from: CollectedF
 }
 
 /** The list that Harbor's tools read. */
-async function writeManifest(trial: Trial, artifacts: readonly ArtifactPlan[]): Promise<void> {
+async function writeManifest(step: Step, artifacts: readonly ArtifactPlan[]): Promise<void> {
   const status = { collected: "ok", missing: "failed", refused: "failed" } as const;
-  const entries = trial.record.artifacts.map((artifact, index) => ({
+  const entries = step.outcome.artifacts.map((artifact, index) => ({
     source: artifact.source,
     destination: artifact.destination,
     type: artifact.type ?? (artifact.source === CONVENTION_DIRECTORY ? "directory" : "file"),
@@ -218,9 +248,5 @@ async function writeManifest(trial: Trial, artifacts: readonly ArtifactPlan[]): 
     service: null,
     exclude: artifact.type === "file" ? [] : (artifacts[index]?.exclude ?? []),
   }));
-  await trial.folder.writeJson("artifacts/manifest.json", entries);
-}
-
-export function warn(trial: Trial, what: string, message: string): void {
-  trial.record.warnings.push({ file: what, key: null, message, advice: "see events.jsonl" });
+  await step.folder.writeJson("artifacts/manifest.json", entries);
 }

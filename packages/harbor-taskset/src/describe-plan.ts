@@ -1,14 +1,13 @@
 import type { NetworkPolicy } from "@breakwater/runtime-api";
 
-import type { ArtifactPlan, PlannedSpec, TrialPlan } from "./plan.ts";
+import type { ArtifactPlan, PlannedSpec, StepPlan, TrialPlan } from "./plan.ts";
 import { formatProblem } from "./problems.ts";
 import type { TaskHealthcheck } from "./task.ts";
 
 /** The decisions of a plan in plain sentences, for people; its warnings are beside it. Of environment variables only the names. */
 export function describePlan(plan: TrialPlan): string[] {
-  const { agentBox, agent, verifier } = plan;
-  const lines = [`Task ${plan.task.name} in ${plan.task.directory}.`, describeMode(plan)];
-
+  const { agentBox } = plan;
+  const lines = [`Task ${plan.task.name} in ${plan.task.directory}.`];
   const image =
     agentBox.image.kind === "build"
       ? `an image built from ${agentBox.image.context} (at most ${seconds(agentBox.imageTimeoutMs)})`
@@ -20,6 +19,34 @@ export function describePlan(plan: TrialPlan): string[] {
       `The files of environment/ (${count(agentBox.staged.folder.entries.length, "entry", "entries")}) are put into ${place}.`,
     );
   }
+  for (const [index, step] of plan.steps.entries()) {
+    lines.push(
+      ...describeStep(step).map((line) => (step.name === null ? line : `Step ${index + 1}, ${step.name}: ${line}`)),
+    );
+  }
+  if (plan.steps.length > 1) {
+    lines.push(
+      plan.rewardStrategy === "mean"
+        ? "The trial's rewards are the mean, key by key, over the steps that were done."
+        : "The trial's rewards are those of the last step that was done.",
+    );
+  }
+  if (plan.strictArtifacts) lines.push("An artifact that has to be left out makes the trial end without rewards.");
+  for (const { box, key, value } of plan.notEnforced)
+    lines.push(`Not enforced here: ${key} = ${value} of the ${box}'s box.`);
+  return lines;
+}
+
+function describeStep(step: StepPlan): string[] {
+  const { setup, agent, verifier } = step;
+  const lines = [describeMode(step)];
+  if (setup?.files) {
+    const run =
+      setup.script === null ? "" : `, and ${setup.script} is run there for at most ${seconds(setup.timeoutMs)}`;
+    const files = count(setup.files.entries.length, "entry", "entries");
+    lines.push(`Its files (${files}) are put into the working directory${run}.`);
+  }
+  if (setup?.healthcheck) lines.push(`It begins when this succeeds: ${oneLine(setup.healthcheck.command)}.`);
   const limit =
     agent.timeoutMs === null
       ? `without a limit of the task, and is ended after ${seconds(agent.deadlineMs)}`
@@ -28,16 +55,16 @@ export function describePlan(plan: TrialPlan): string[] {
     `The agent works ${limit}, as ${agent.user ?? "the image's user"}${phase(agent.network)}${names(agent.env)}.`,
   );
   lines.push(
-    plan.oracle === null && plan.oracleUnavailable !== null
-      ? `The oracle cannot be used: ${formatProblem(plan.oracleUnavailable)}.`
-      : `The oracle runs solution/solve.sh${names(plan.oracle?.env ?? {})}.`,
+    step.oracle === null && step.oracleUnavailable !== null
+      ? `The oracle cannot be used: ${formatProblem(step.oracleUnavailable)}.`
+      : `The oracle runs solution/solve.sh${names(step.oracle?.env ?? {})}.`,
   );
-  for (const hook of plan.collect) {
+  for (const hook of step.collect) {
     lines.push(
       `Then a collect hook runs for at most ${seconds(hook.timeoutMs)}, as ${hook.user ?? "the image's user"}: ${oneLine(hook.command)}`,
     );
   }
-  lines.push(...plan.artifacts.map(describeArtifact));
+  lines.push(...step.artifacts.map(describeArtifact));
 
   if (verifier.box !== null) {
     const { box } = verifier;
@@ -58,21 +85,29 @@ export function describePlan(plan: TrialPlan): string[] {
   lines.push(
     `/tests/${verifier.script} grades for at most ${seconds(verifier.timeoutMs)}, as ${verifier.user ?? "the image's user"}${phase(verifier.network)}${names(verifier.env)}.`,
   );
-  if (plan.strictArtifacts) lines.push("An artifact that has to be left out makes the trial end without rewards.");
-  for (const { box, key, value } of plan.notEnforced)
-    lines.push(`Not enforced here: ${key} = ${value} of the ${box}'s box.`);
+  if (step.minReward !== null) {
+    const least =
+      typeof step.minReward === "number"
+        ? `reward of ${step.minReward}`
+        : Object.entries(step.minReward)
+            .map(([key, value]) => `${key} of ${value}`)
+            .join(" and ");
+    lines.push(`A ${least} or more is needed for the next step.`);
+  }
   return lines;
 }
 
-function describeMode({ mode, modeFrom }: TrialPlan): string {
+function describeMode({ mode, modeFrom }: StepPlan): string {
   const where = mode === "separate" ? "Graded in a box of its own" : "Graded in the agent's box";
   switch (modeFrom) {
     case "default":
       return `${where}, as [verifier] says nothing else.`;
     case "verifier.environment":
-      return `${where}, as there is a table [verifier.environment].`;
+    case "steps.verifier.environment":
+      return `${where}, as there is a table [${modeFrom}].`;
     case "verifier.environment_mode":
-      return `${where}, as environment_mode in [verifier] says.`;
+    case "steps.verifier.environment_mode":
+      return `${where}, as environment_mode in [${modeFrom.replace(".environment_mode", "")}] says.`;
     case "ignoreSeparateVerifier":
       return `${where}, as ignoreSeparateVerifier overrules the task.`;
   }
@@ -97,9 +132,12 @@ function describeArtifact(artifact: ArtifactPlan): string {
     ? artifact.source
     : `${artifact.source} (below the image's working directory)`;
   const exclude = artifact.exclude.length === 0 ? "" : ` without ${artifact.exclude.join(", ")}`;
-  const why = { convention: "always", task: "declared by the task", trial: "asked for by the caller" }[
-    artifact.declaredBy
-  ];
+  const why = {
+    convention: "always",
+    task: "declared by the task",
+    trial: "asked for by the caller",
+    step: "declared by the step",
+  }[artifact.declaredBy];
   const bounds = `at most ${artifact.limits.maxBytes} bytes and ${count(artifact.limits.maxEntries, "entry", "entries")}`;
   return `Artifact ${where}${exclude} is collected to ${artifact.destination} (${why}; ${bounds}).`;
 }

@@ -2,9 +2,8 @@ import { appendFile } from "node:fs/promises";
 import type { Runtime } from "@breakwater/runtime-api";
 
 import type { BoxKind } from "./boxes.ts";
-import { warn } from "./collect.ts";
 import { messageOf } from "./trial-error.ts";
-import type { Trial } from "./trial.ts";
+import { warn, type Trial } from "./trial.ts";
 
 const REPORT_TIMEOUT_MS = 60_000;
 

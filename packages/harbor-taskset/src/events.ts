@@ -11,6 +11,9 @@ export type TrialEventType =
   | "agent-box.create"
   | "agent-box.started"
   | "agent-box.healthy"
+  | "step.started"
+  | "agent-box.cleared"
+  | "setup.ended"
   | "agent.started"
   | "agent.ended"
   | "agent-box.ended"
@@ -19,6 +22,8 @@ export type TrialEventType =
   | "agent-logs.read"
   | "agent-box.stopped"
   | "agent-box.quietened"
+  | "agent.frozen"
+  | "agent.thawed"
   | "artifact.collected"
   | "agent-box.gone"
   | "verifier-box.create"
@@ -36,6 +41,7 @@ export type TrialEventType =
   | "verifier-box.quietened"
   | "reward.read"
   | "verifier-logs.read"
+  | "step.ended"
   | "verifier-box.gone"
   | "teardown.unconfirmed"
   | "trial.ended";
@@ -48,6 +54,8 @@ export interface TrialEvent {
   readonly at: string;
   readonly trial: string;
   readonly type: TrialEventType;
+  /** The step that it belongs to, where the task has steps. */
+  readonly step?: string | undefined;
   /** The box that the step is about. */
   readonly box?: string | undefined;
   /** What the backend answered, where it was asked. */
@@ -63,6 +71,7 @@ export class EventLog implements Disposable {
   readonly #onEvent: ((event: TrialEvent) => void) | undefined;
   #file: number | null;
   #sequence = 0;
+  #step: string | null = null;
   #writeError: unknown = null;
 
   /** `file`: must not exist; `null` = nothing is written. What `onEvent` throws is not ours to handle and is dropped. */
@@ -79,13 +88,19 @@ export class EventLog implements Disposable {
     this.#file = options.file === null ? null : openSync(options.file, flags, 0o644);
   }
 
+  /** What follows belongs to this step of the task; `null` = to none. */
+  enterStep(step: string | null): void {
+    this.#step = step;
+  }
+
   /** Synchronous, so that a step is on record before what comes after it can happen. */
-  emit(type: TrialEventType, about: Omit<TrialEvent, "sequence" | "at" | "trial" | "type"> = {}): void {
+  emit(type: TrialEventType, about: Omit<TrialEvent, "sequence" | "at" | "trial" | "type" | "step"> = {}): void {
     const event: TrialEvent = this.#redactor.value({
       sequence: (this.#sequence += 1),
       at: new Date().toISOString(),
       trial: this.#trial,
       type,
+      ...(this.#step === null ? {} : { step: this.#step }),
       ...about,
     });
     this.#write(event);

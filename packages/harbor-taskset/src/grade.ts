@@ -3,7 +3,7 @@ import { isRuntimeError, type ExecResult, type PreparedImage, type Runtime } fro
 import type { AgentBox } from "./agents.ts";
 import { endOfBox, isInfrastructure } from "./box-end.ts";
 import { workdirOf } from "./boxes.ts";
-import { keepLogs, killWhatCanBeKilled, warn } from "./collect.ts";
+import { freezeAgentBox, keepLogs, killWhatCanBeKilled } from "./collect.ts";
 import { OutputLog } from "./output-log.ts";
 import { workInBox } from "./phase-box.ts";
 import { underPolicy } from "./phase-network.ts";
@@ -19,7 +19,7 @@ import {
   type Rewards,
 } from "./reward.ts";
 import { messageOf, TrialFailure } from "./trial-error.ts";
-import { abortedFailure, enter, type Trial } from "./trial.ts";
+import { abortedFailure, enter, warn, type Step, type Trial } from "./trial.ts";
 import type { VerifierDeadline } from "./verifier-deadline.ts";
 
 /** A grader in TypeScript. Returns rewards, one number, or nothing if it left a reward file in `/logs/verifier`. */
@@ -34,6 +34,8 @@ export interface VerifyContext {
   /** Fires when the verifier's time is over, and when the trial is aborted. */
   readonly signal: AbortSignal;
   readonly task: { readonly name: string };
+  /** The step's name; `null` for a task without steps. */
+  readonly step: string | null;
   /** Output for `verifier/test-stdout.txt`; bounded. */
   readonly log: (chunk: Uint8Array | string) => void;
 }
@@ -44,8 +46,11 @@ const AFTERWARDS_MS = 60_000;
 export interface GradeOptions {
   readonly verify: Verify | undefined;
   readonly deadline: VerifierDeadline;
-  /** `false` for a box of the caller's: it is read as it is. */
-  readonly mayStop: boolean;
+  /**
+   * What becomes of the box before the reward is read. `stopped`: it has no further use. `goes-on`: a further step needs it; it is frozen, where that can be
+   * done. `untouched`: it is the caller's.
+   */
+  readonly afterwards: "stopped" | "goes-on" | "untouched";
   readonly of: "agent" | "verifier";
 }
 
@@ -53,47 +58,52 @@ export interface GradeOptions {
  * Steps 10 and 11: the tests run, the box is stopped, and only then the reward is read. Sets the trial's rewards, or throws the reason why there
  * are none. They are whatever the verifier wrote, and nothing else.
  */
-export async function grade(trial: Trial, box: Runtime, image: PreparedImage, options: GradeOptions): Promise<void> {
-  const { plan, record, signal } = trial;
+export async function grade(step: Step, box: Runtime, image: PreparedImage, options: GradeOptions): Promise<void> {
+  const { outcome, signal } = step;
   const { deadline, of } = options;
 
   // 10. The tests
-  const network = { of, policy: plan.verifier.network, goesOn: !options.mayStop, signal: deadline.signal };
-  const run = await underPolicy(trial, box, network, () => runTests(trial, box, image, options));
+  const network = {
+    of,
+    policy: step.step.verifier.network,
+    goesOn: options.afterwards !== "stopped",
+    signal: deadline.signal,
+  };
+  const run = await underPolicy(step, box, network, () => runTests(step, box, image, options));
 
   // 11. What became of the box, and what is in it once nothing runs any more
-  const boxEndedBy = await endOfBox(trial, box, of);
+  const boxEndedBy = await endOfBox(step, box, of);
   const { exitCode, timedOut, durationMs, output } = run;
-  record.verifier = { exitCode, timedOut, durationMs, output, rewardFrom: null, readFrom: null, boxEndedBy };
+  outcome.verifier = { exitCode, timedOut, durationMs, output, rewardFrom: null, readFrom: null, boxEndedBy };
   if (run.error !== null && isInfrastructure(run.error) && boxEndedBy === null) throw run.error;
 
-  const readFrom = await quietenGradingBox(trial, box, boxEndedBy, options, timedOut);
+  const readFrom = await quietenGradingBox(step, box, boxEndedBy, options, timedOut);
   const ranToItsEnd = !timedOut && (run.error === null || boxEndedBy !== null);
-  const found = ranToItsEnd ? await readReward(trial, box, run, readFrom, deadline) : null;
-  record.verifier = { ...record.verifier, rewardFrom: found?.from ?? null, readFrom };
-  await keepVerifierLogs(trial, box);
+  const found = ranToItsEnd ? await readReward(step, box, run, readFrom, deadline) : null;
+  outcome.verifier = { ...outcome.verifier, rewardFrom: found?.from ?? null, readFrom };
+  await keepVerifierLogs(step, box);
 
-  if (signal.aborted && found === null) throw abortedFailure(trial);
-  record.rewards = verdict(run, found, boxEndedBy, deadline);
+  if (signal.aborted && found === null) throw abortedFailure(step);
+  outcome.rewards = verdict(run, found, boxEndedBy, deadline);
 }
 
 async function runTests(
-  trial: Trial,
+  step: Step,
   box: Runtime,
   image: PreparedImage,
   { verify, deadline }: GradeOptions,
 ): Promise<TestRun & { readonly durationMs: number; readonly output: BoundedOutput }> {
-  const { plan, events, folder, redactor } = trial;
-  enter(trial, "run");
-  const details = { timeoutMs: deadline.remainingMs, user: plan.verifier.user };
+  const { events, folder, redactor } = step;
+  enter(step, "run");
+  const details = { timeoutMs: deadline.remainingMs, user: step.step.verifier.user };
   events.emit("verifier.started", { box: box.id, details });
   const startedAt = performance.now();
   const log = new OutputLog(await folder.path("verifier/test-stdout.txt"), redactor);
   let run: TestRun;
   try {
     run = await (verify === undefined
-      ? runScript(trial, box, deadline, log)
-      : runVerify(trial, box, image, verify, deadline, log));
+      ? runScript(step, box, deadline, log)
+      : runVerify(step, box, image, verify, deadline, log));
   } finally {
     log[Symbol.dispose]();
   }
@@ -117,22 +127,22 @@ interface TestRun {
 }
 
 /** Directly, so that its first line decides the interpreter; as the verifier's user, where the environment works. */
-async function runScript(trial: Trial, box: Runtime, deadline: VerifierDeadline, log: OutputLog): Promise<TestRun> {
-  const { user, env, script } = trial.plan.verifier;
+async function runScript(step: Step, box: Runtime, deadline: VerifierDeadline, log: OutputLog): Promise<TestRun> {
+  const { user, env, script } = step.step.verifier;
   const path = `${TESTS_DIRECTORY}/${script}`;
-  await makeRunnable(trial, box, path, deadline.signal);
+  await makeRunnable(step, box, path, deadline.signal);
   let result: ExecResult;
   try {
     result = await box.exec([path], {
       env,
       ...(user === null ? {} : { user }),
       timeoutMs: deadline.remainingMs,
-      signal: trial.signal,
+      signal: step.signal,
       maxOutputBytes: 0,
       onOutput: (_stream, chunk) => log.write(chunk),
     });
   } catch (error) {
-    if (trial.signal.aborted) throw abortedFailure(trial, error);
+    if (step.signal.aborted) throw abortedFailure(step, error);
     if (isRuntimeError(error, "ERR_EXEC_START")) {
       const message = `the tests could not be started: ${error.message}`;
       return notRun(new TrialFailure("crashed", "ERR_VERIFIER_START", message, error));
@@ -156,23 +166,23 @@ async function makeRunnable(trial: Trial, box: Runtime, path: string, signal: Ab
 }
 
 async function runVerify(
-  trial: Trial,
+  step: Step,
   box: Runtime,
   image: PreparedImage,
   verify: Verify,
   deadline: VerifierDeadline,
   log: OutputLog,
 ): Promise<TestRun> {
-  const { user, env } = trial.plan.verifier;
-  const phase = { user, env, timeoutMs: deadline.remainingMs, signal: trial.signal };
+  const { user, env } = step.step.verifier;
+  const phase = { user, env, timeoutMs: deadline.remainingMs, signal: step.signal };
   const workdir = workdirOf(box, image);
-  const task = { name: trial.plan.task.name };
+  const task = { name: step.plan.task.name };
   const end = await workInBox(box, phase, (view, signal) =>
-    verify({ box: view, env, user, workdir, signal, task, log: log.write }),
+    verify({ box: view, env, user, workdir, signal, task, step: step.step.name, log: log.write }),
   );
   switch (end.status) {
     case "aborted":
-      throw abortedFailure(trial);
+      throw abortedFailure(step);
     case "timed-out":
       return { exitCode: null, timedOut: true, returned: undefined, error: null };
     case "threw":
@@ -204,10 +214,11 @@ async function quietenGradingBox(
   trial: Trial,
   box: Runtime,
   endedBy: EndedByContents | null,
-  { deadline, mayStop, of }: GradeOptions,
+  { deadline, afterwards, of }: GradeOptions,
   timedOut: boolean,
 ): Promise<CollectedFrom> {
-  if (!mayStop) return "live";
+  if (afterwards === "untouched") return "live";
+  if (afterwards === "goes-on" && endedBy === null) return (await freezeAgentBox(trial, box)) ? "frozen" : "live";
   if (trial.capabilities.stop === "destroys") {
     if (endedBy === null) await killWhatCanBeKilled(trial, box, of);
     return "live";

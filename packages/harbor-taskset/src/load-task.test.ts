@@ -55,6 +55,59 @@ test("files of an environment that is built are not listed", async () => {
   expect(task.files.environment.hasDockerfile).toBe(true);
 });
 
+describe("steps", () => {
+  const TOML = '[environment]\ndocker_image = "a"\n[[steps]]\nname = "one"\n[[steps]]\nname = "two"\n';
+  const STEPS = {
+    "task.toml": TOML,
+    "instruction.md": null,
+    "steps/one/instruction.md": "# canary\nFirst.\n",
+    "steps/two/instruction.md": "Then.\n",
+  };
+
+  test("each has its instruction and its folders; the task needs none", async () => {
+    const directory = await folders.write({
+      ...STEPS,
+      "steps/one/workdir/setup.sh": "true\n",
+      "steps/one/tests/Dockerfile": "FROM x\n",
+      "steps/two/solution/solve.sh": "true\n",
+      "steps/two/tests/test.sh": "true\n",
+    });
+    const { instruction, steps } = await loadTask(directory, { extraInstructions: ["Be quick."] });
+    expect(instruction).toBe("");
+    expect(steps).toMatchObject([
+      {
+        instruction: "First.\n\nBe quick.",
+        files: {
+          tests: { hasDockerfile: true },
+          workdirFiles: { entries: [{ path: "setup.sh" }] },
+          solutionFiles: null,
+        },
+      },
+      {
+        instruction: "Then.\n\nBe quick.",
+        files: {
+          tests: { hasDockerfile: false },
+          solutionFiles: { entries: [{ path: "solve.sh" }] },
+          workdirFiles: null,
+        },
+      },
+    ]);
+  });
+
+  test("what is missing, leads out, or is of another kind than what it is put over", async () => {
+    const error = await failure(
+      await folders.write({
+        ...STEPS,
+        "steps/one/instruction.md": null,
+        "steps/one/workdir": { link: "/etc" },
+        "tests/data": "a file",
+        "steps/two/tests/data/file": "in a folder",
+      }),
+    );
+    expect(filesOf(error).sort()).toEqual(["steps/one/instruction.md", "steps/one/workdir", "steps/two/tests/data"]);
+  });
+});
+
 describe("not a task", () => {
   test("a folder that does not exist, a file, a folder without task.toml", async () => {
     const directory = await folders.write({ "task.toml": null });

@@ -15,11 +15,13 @@ import {
   readTaskFile,
   type FolderLimits,
 } from "./task-folder.ts";
-import type { BuildFolder, Task } from "./task.ts";
+import type { ArtifactEntry, BuildFolder, Task, TaskFolder, TaskStep } from "./task.ts";
 
 const MAX_TASK_FILE_BYTES = 1024 ** 2;
 const MAX_INSTRUCTION_BYTES = 10 * 1024 ** 2;
 const FOLDER_LIMITS: FolderLimits = { maxEntries: 20_000, maxBytes: 2 * 1024 ** 3 };
+/** In place of one that cannot be looked at; the problem is noted. */
+const NO_FOLDER: BuildFolder = { path: "", exists: false, hasDockerfile: false, hasComposeFile: false };
 /** Tasks that are loaded at the same time; more only queue for the disk. */
 const PARALLEL_LOADS = 16;
 
@@ -60,20 +62,41 @@ export async function loadTask(directory: string, options: LoadOptions = {}): Pr
   const lines = parsed?.lines ?? {};
 
   // 2. What the agent is told
-  const instructionBytes = await attempt(readTaskFile(root, "instruction.md", MAX_INSTRUCTION_BYTES));
-  const instruction = instructionBytes === null ? null : decode(instructionBytes);
-  if (instructionBytes !== null && instruction === null) missing("instruction.md", "is not UTF-8", "save it as UTF-8");
-  if (instructionBytes === null && !problems.some((problem) => problem.file === "instruction.md")) {
-    missing("instruction.md", "is missing", "write what the agent is to do into it");
-  }
+  const readInstruction = async (path: string): Promise<string> => {
+    const bytes = await attempt(readTaskFile(root, path, MAX_INSTRUCTION_BYTES));
+    const text = bytes === null ? null : decode(bytes);
+    if (bytes !== null && text === null) missing(path, "is not UTF-8", "save it as UTF-8");
+    if (bytes === null && !problems.some((problem) => problem.file === path))
+      missing(path, "is missing", "write what the agent is to do into it");
+    return joinInstructions(stripCanary(text ?? ""), options.extraInstructions ?? []);
+  };
+  const instruction = Object.hasOwn(lines, "steps[0]") ? "" : await readInstruction("instruction.md");
 
   // 3. The folders
+  const listFolder = (path: string): Promise<TaskFolder | null> => attempt(listTaskFolder(root, path, FOLDER_LIMITS));
   const environment = await attempt(describeBuildFolder(root, "environment"));
   const tests = await attempt(describeBuildFolder(root, "tests"));
-  const testFiles = await attempt(listTaskFolder(root, "tests", FOLDER_LIMITS));
-  const solutionFiles = await attempt(listTaskFolder(root, "solution", FOLDER_LIMITS));
+  const testFiles = await listFolder("tests");
+  const solutionFiles = await listFolder("solution");
   const isDefined = environment !== null && (environment.hasDockerfile || environment.hasComposeFile);
-  const environmentFiles = isDefined ? null : await attempt(listTaskFolder(root, "environment", FOLDER_LIMITS));
+  const environmentFiles = isDefined ? null : await listFolder("environment");
+  const steps: TaskStep[] = [];
+  for (const { artifacts, ...step } of file?.steps ?? []) {
+    const folder = `steps/${step.name}`;
+    const ownTests = await attempt(describeBuildFolder(root, `${folder}/tests`));
+    const files = {
+      tests: ownTests ?? NO_FOLDER,
+      testFiles: await listFolder(`${folder}/tests`),
+      solutionFiles: await listFolder(`${folder}/solution`),
+      workdirFiles: await listFolder(`${folder}/workdir`),
+    };
+    for (const path of mixedKinds(testFiles, files.testFiles)) {
+      const message = `is of another kind than tests/${path}, over which it is put`;
+      missing(`${folder}/tests/${path}`, message, "rename one of the two");
+    }
+    const text = await readInstruction(`${folder}/instruction.md`);
+    steps.push({ ...step, instruction: text, artifacts: artifacts.map(withoutKey), files });
+  }
 
   // 4. What only shows when all is seen together
   const atKey = ({ key, message, advice }: KeyProblem): TasksetProblem => {
@@ -100,7 +123,7 @@ export async function loadTask(directory: string, options: LoadOptions = {}): Pr
       );
   }
 
-  if (problems.length > 0 || file === null || instruction === null || environment === null || tests === null) {
+  if (problems.length > 0 || file === null || environment === null || tests === null) {
     throw new TasksetError({ code: "ERR_TASK_INVALID", directory: root, problems: withoutRepetition(problems) });
   }
   const name = file.name ?? basename(root);
@@ -112,16 +135,31 @@ export async function loadTask(directory: string, options: LoadOptions = {}): Pr
     about: file.about,
     metadata: file.metadata,
     source: file.source,
-    instruction: joinInstructions(stripCanary(instruction), options.extraInstructions ?? []),
+    instruction,
     agent: file.agent,
     environment: file.environment,
     verifier: file.verifier,
     solutionEnv: file.solutionEnv,
-    artifacts: file.artifacts.map(({ source, destination, exclude }) => ({ source, destination, exclude })),
+    artifacts: file.artifacts.map(withoutKey),
+    steps,
+    rewardStrategy: file.rewardStrategy,
     files: { environment, tests, testFiles, environmentFiles, solutionFiles },
     warnings: parsed?.warnings ?? [],
     lines,
   };
+}
+
+function withoutKey({ source, destination, exclude }: ArtifactEntry): ArtifactEntry {
+  return { source, destination, exclude };
+}
+
+/** Paths of a folder that is put over another one where one has a folder and the other has none. */
+function mixedKinds(below: TaskFolder | null, over: TaskFolder | null): readonly string[] {
+  if (below === null || over === null) return [];
+  const kinds = new Map(below.entries.map(({ path, kind }) => [path, kind === "directory"]));
+  return over.entries
+    .filter(({ path, kind }) => (kinds.get(path) ?? kind === "directory") !== (kind === "directory"))
+    .map(({ path }) => path);
 }
 
 export interface LoadedTasks {

@@ -17,6 +17,11 @@ export interface TrialOptions {
   readonly ignoreSeparateVerifier?: boolean | undefined;
   /** Grade in a fresh copy of the agent's image instead of building `tests/`, with a warning. Default is `false`. */
   readonly ignoreDockerfile?: boolean | undefined;
+  /**
+   * Let the agent's box run while a step that is not the last is collected and graded in a box of its own, where the driver cannot freeze it. What runs in
+   * it can change artifacts while they are read. Default is `false`: such a task is refused.
+   */
+  readonly allowLiveAgentBox?: boolean | undefined;
   /** An artifact that had to be left out, as a whole or in part, makes the trial end without rewards. Default is `false`: recorded only. */
   readonly strictArtifacts?: boolean | undefined;
   /** Further artifacts, after the task's own: sources, or entries as in `task.toml`. */

@@ -7,7 +7,7 @@ import { describePlan } from "./describe-plan.ts";
 import { loadTask } from "./load-task.ts";
 import type { PlanOptions } from "./options.ts";
 import { planTrial } from "./plan-trial.ts";
-import type { TrialPlan } from "./plan.ts";
+import type { StepPlan, TrialPlan } from "./plan.ts";
 import { isTasksetError, type TasksetError } from "./problems.ts";
 import type { Task } from "./task.ts";
 
@@ -46,8 +46,10 @@ async function plan(
   options: PlanOptions = {},
   files: Readonly<Record<string, FakeFile>> = {},
   capabilities: Partial<RuntimeCapabilities> = {},
-): Promise<TrialPlan> {
-  return planTrial(await load(toml, files), { ...CAPABILITIES, ...capabilities }, { hostEnv: {}, ...options });
+): Promise<TrialPlan & StepPlan> {
+  const planned = planTrial(await load(toml, files), { ...CAPABILITIES, ...capabilities }, { hostEnv: {}, ...options });
+  // Most tests are about tasks of one step.
+  return { ...planned, ...planned.steps[0] };
 }
 
 async function refusal(...args: Parameters<typeof plan>): Promise<TasksetError> {
@@ -651,6 +653,148 @@ describe("artifacts", () => {
     });
     expect((await plan('artifacts = ["out"]')).artifacts[1]?.source).toBe("out");
     expect(places(await refusal('environment.workdir = "/"\nartifacts = ["tests"]'))).toEqual(["task.toml: artifacts"]);
+  });
+});
+
+describe("steps", () => {
+  const steps = (head: string, ...tables: readonly string[]): string =>
+    `${head}\nenvironment.docker_image = "agent:1"\n${tables.map((table, index) => `[[steps]]\nname = "s${index}"\n${table}\n`).join("")}`;
+  const instructions = (count: number): Record<string, FakeFile> => ({
+    "instruction.md": null,
+    ...Object.fromEntries(Array.from({ length: count }, (_, index) => [`steps/s${index}/instruction.md`, "Do it.\n"])),
+  });
+  const planSteps = async (
+    toml: string,
+    files: Readonly<Record<string, FakeFile>> = {},
+    options: PlanOptions = {},
+    capabilities: Partial<RuntimeCapabilities> = {},
+  ): Promise<TrialPlan> => {
+    const count = toml.split("[[steps]]").length - 1;
+    const task = await loadTask(await folders.write({ ...instructions(count), ...files, "task.toml": toml }));
+    return planTrial(task, { ...CAPABILITIES, ...capabilities }, { hostEnv: {}, ...options });
+  };
+  const problemsOf = async (...args: Parameters<typeof planSteps>): Promise<string[]> => {
+    const error: unknown = await planSteps(...args).catch((reason: unknown) => reason);
+    if (!isTasksetError(error, "ERR_PLAN_REFUSED")) throw new Error("it was planned", { cause: error });
+    return places(error);
+  };
+
+  test("what a step does not write is the task's; env, hooks and artifacts add up", async () => {
+    const toml = steps(
+      `artifacts = ["/app/all"]
+agent = { timeout_sec = 10, user = "dev", network_mode = "no-network" }
+verifier = { timeout_sec = 20, user = "judge", env = { A = "task", B = "task" }, collect = [{ command = "first" }] }`,
+      "",
+      `artifacts = ["/app/two"]
+agent = { timeout_sec = 1, user = "root", network_mode = "public" }
+verifier = { timeout_sec = 2, user = "root", env = { B = "step" }, collect = [{ command = "then" }], environment_mode = "separate" }
+min_reward = 1`,
+    );
+    const planned = await planSteps(toml, {}, { artifacts: ["/app/callers"], verifierEnv: { C: "caller" } });
+    const [one, two] = planned.steps;
+    expect(one).toMatchObject({
+      name: "s0",
+      mode: "shared",
+      modeFrom: "default",
+      agent: { timeoutMs: 10_000, user: "dev", network: { mode: "no-network" } },
+      verifier: { timeoutMs: 20_000, user: "judge", env: { A: "task", B: "task", C: "caller" }, box: null },
+      collect: [{ command: "first" }],
+      minReward: null,
+    });
+    expect(two).toMatchObject({
+      name: "s1",
+      mode: "separate",
+      modeFrom: "steps.verifier.environment_mode",
+      agent: { timeoutMs: 1000, user: "root", network: null },
+      verifier: { timeoutMs: 2000, user: "root", env: { A: "task", B: "step", C: "caller" } },
+      collect: [{ command: "first" }, { command: "then" }],
+      minReward: 1,
+    });
+    expect(two?.artifacts.map(({ source, declaredBy }) => [source, declaredBy])).toEqual([
+      ["/logs/artifacts", "convention"],
+      ["/app/all", "task"],
+      ["/app/callers", "trial"],
+      ["/app/two", "step"],
+    ]);
+    expect(planned.agentBox.spec.network).toEqual({ initial: { mode: "public" }, later: [{ mode: "no-network" }] });
+    expect(describePlan(planned).join("\n")).toContain(
+      "Step 2, s1: A reward of 1 or more is needed for the next step.",
+    );
+  });
+
+  test("the agent's box lives for all of it: agents, shared tests, and boxes of their own before a further step", async () => {
+    const toml = steps(
+      "agent.timeout_sec = 100\nverifier.timeout_sec = 50",
+      "",
+      'verifier.environment_mode = "separate"',
+      'verifier.environment_mode = "separate"\nhealthcheck = { command = "x", retries = 2, timeout_sec = 3, interval_sec = 1 }',
+    );
+    const { agentBox, steps: planned } = await planSteps(toml);
+    expect(agentBox.spec.lifetimeMs).toBe(OVERHEAD_MS + 300_000 + 50_000 + (50_000 + OVERHEAD_MS) + 8000);
+    expect(planned[2]?.verifier.box?.spec.lifetimeMs).toBe(50_000 + OVERHEAD_MS);
+    const capped = await planSteps(steps("", "", "agent.timeout_sec = 600"), {}, {}, { maxLifetimeMs: 4 * 3_600_000 });
+    expect(capped.agentBox.spec.lifetimeMs).toBe(4 * 3_600_000);
+    expect(capped.steps.map(({ agent }) => agent.deadlineMs)).toEqual([
+      4 * 3_600_000 - OVERHEAD_MS - 1_800_000,
+      600_000,
+    ]);
+  });
+
+  test("the tests of a step are put over the task's; its own solution is instead of the task's", async () => {
+    const planned = await planSteps(steps("", "", ""), {
+      "tests/test.sh": "base",
+      "tests/helper": "base",
+      "steps/s0/tests/test.sh": "own",
+      "steps/s0/tests/more": "own",
+      "solution/solve.sh": "base",
+      "steps/s1/solution/solve.sh": "own",
+    });
+    const [one, two] = planned.steps;
+    expect(
+      one.verifier.tests?.entries.map((entry) => (entry.kind === "file" ? [entry.path, entry.bytes] : [])),
+    ).toEqual([
+      ["helper", 4],
+      ["more", 3],
+      ["test.sh", 3],
+    ]);
+    expect(two?.verifier.tests?.entries.map(({ path }) => path)).toEqual(["helper", "test.sh"]);
+    expect(
+      [one.oracle?.solution.path, two?.oracle?.solution.path].map((path) => path?.slice(planned.task.directory.length)),
+    ).toEqual(["/solution", "/steps/s1/solution"]);
+  });
+
+  test("what is wrong is wrong at the step's own keys, each once", async () => {
+    expect(await problemsOf(steps("", "", ""), { "tests/test.sh": null })).toEqual([
+      "steps/s0/tests/test.sh",
+      "steps/s1/tests/test.sh",
+    ]);
+    const toml = steps(
+      'verifier.env = { T = "${UNSET}" }',
+      'agent = { user = "a" }\nverifier = { environment = { cpus = 99 }, env = { S = "${UNSET}" } }',
+      'verifier.network_mode = "no-network"',
+    );
+    expect(await problemsOf(toml, {}, {}, { users: "image", networkModes: ["public"] })).toEqual([
+      "task.toml: steps[1].verifier.network_mode",
+      "task.toml: steps[0].verifier.environment.cpus",
+      "task.toml: steps[0].verifier.env.S",
+      "task.toml: verifier.env.T",
+      "task.toml: steps[0].agent.user",
+    ]);
+    const notFrozen = steps('verifier.environment_mode = "separate"', "", "");
+    expect(await problemsOf(notFrozen, {}, {}, { freeze: "none" })).toEqual(["task.toml: steps[0]"]);
+    expect((await planSteps(notFrozen, {}, { allowLiveAgentBox: true }, { freeze: "none" })).steps).toHaveLength(2);
+    expect(
+      await problemsOf(notFrozen, { "steps/s1/tests/Dockerfile": "FROM x" }, {}, { imageSources: ["reference"] }),
+    ).toEqual(["steps/s1/tests/Dockerfile"]);
+    expect(await problemsOf(steps("", "", ""), {}, { oracle: true })).toEqual([
+      "steps/s0/solution/solve.sh",
+      "steps/s1/solution/solve.sh",
+    ]);
+  });
+
+  test("a step graded in a box that goes on is a doubt", async () => {
+    expect(warned(await planSteps(steps("", "", "")))).toEqual(["task.toml: steps[0]"]);
+    expect(warned(await planSteps(steps("", "")))).toEqual([]);
   });
 });
 

@@ -1,7 +1,7 @@
 import type { NetworkPolicy, RuntimeSpecInput } from "@breakwater/runtime-api";
 import type { ArtifactLimits } from "./options.ts";
 import type { TasksetProblem } from "./problems.ts";
-import type { TaskFolder, TaskHealthcheck, VerifierMode } from "./task.ts";
+import type { MinReward, TaskFolder, TaskHealthcheck, VerifierMode } from "./task.ts";
 
 /**
  * Every decision of a trial, made before any box starts; pure data. Environment values are resolved here and may be secrets: print
@@ -9,15 +9,30 @@ import type { TaskFolder, TaskHealthcheck, VerifierMode } from "./task.ts";
  */
 export interface TrialPlan {
   readonly task: { readonly name: string; readonly shortName: string; readonly directory: string };
-  readonly mode: VerifierMode;
-  readonly modeFrom: ModeOrigin;
   /** The task's and the plan's own. */
   readonly warnings: readonly TasksetProblem[];
   /** What was asked for and this backend does not enforce, for instance `storageMb`; recorded in the result. */
   readonly notEnforced: readonly NotEnforced[];
+  /** One box for all steps. */
   readonly agentBox: AgentBoxPlan;
+  /** In order. A task without `[[steps]]` has one, without a name. */
+  readonly steps: readonly [StepPlan, ...StepPlan[]];
+  /** What the rewards of several steps come to. */
+  readonly rewardStrategy: "mean" | "final";
+  readonly strictArtifacts: boolean;
+  readonly sumRewards: boolean;
+}
+
+/** One round of work and grading. */
+export interface StepPlan {
+  /** `null`: the task has no `[[steps]]`. */
+  readonly name: string | null;
+  readonly mode: VerifierMode;
+  readonly modeFrom: ModeOrigin;
+  /** Before the agent; `null` = nothing. */
+  readonly setup: StepSetupPlan | null;
   readonly agent: AgentPhasePlan;
-  /** `null` if the task has no `solution/solve.sh`, or if its environment has a template without a value (see `oracleUnavailable`). */
+  /** `null` if there is no `solve.sh`, or if its environment has a template without a value (see `oracleUnavailable`). */
   readonly oracle: OraclePlan | null;
   /** Why `oracle` is `null`. */
   readonly oracleUnavailable: TasksetProblem | null;
@@ -25,13 +40,29 @@ export interface TrialPlan {
   readonly collect: readonly CollectHookPlan[];
   /** In the order of collection; the convention entry `/logs/artifacts` is among them, first unless the task wrote it itself. */
   readonly artifacts: readonly ArtifactPlan[];
-  readonly strictArtifacts: boolean;
-  readonly sumRewards: boolean;
   readonly verifier: VerifierPlan;
+  /** What this step's rewards must reach for the next one to be done; `null` = anything. */
+  readonly minReward: MinReward | null;
 }
 
-/** What decided the mode. */
-export type ModeOrigin = "verifier.environment_mode" | "verifier.environment" | "default" | "ignoreSeparateVerifier";
+export interface StepSetupPlan {
+  /** Put into the working directory. */
+  readonly files: TaskFolder | null;
+  /** Run there afterwards by `bash`, as the agent's user; `null` = there is none. */
+  readonly script: "setup.sh" | null;
+  /** Of the script. */
+  readonly timeoutMs: number;
+  readonly healthcheck: TaskHealthcheck | null;
+}
+
+/** What decided the mode; `steps.…` is the step's own word. */
+export type ModeOrigin =
+  | "verifier.environment_mode"
+  | "verifier.environment"
+  | "steps.verifier.environment_mode"
+  | "steps.verifier.environment"
+  | "default"
+  | "ignoreSeparateVerifier";
 
 export interface NotEnforced {
   readonly box: "agent" | "verifier";
@@ -102,7 +133,7 @@ export interface ArtifactPlan {
   /** Patterns in the manner of tar's `--exclude`, relative to `source`; they do not apply to single files. */
   readonly exclude: readonly string[];
   readonly limits: ArtifactLimits;
-  readonly declaredBy: "convention" | "task" | "trial";
+  readonly declaredBy: "convention" | "task" | "trial" | "step";
   /** Sources of earlier entries that contain, equal or lie inside this one. */
   readonly overlaps: readonly string[];
 }
@@ -112,7 +143,7 @@ export interface VerifierPlan {
   readonly box: VerifierBoxPlan | null;
   /** Relative path in `tests` and below `/tests`. */
   readonly script: "test.sh";
-  /** To be wiped and uploaded to `/tests`; `null` where the image brings its own `/tests`, which is never touched. */
+  /** To be wiped and uploaded to `/tests`, the step's files over the task's; `null` where the image brings its own `/tests`, which is never touched. */
   readonly tests: TaskFolder | null;
   readonly user: string | null;
   /** For the script: `[verifier.env]` and the caller's on top. */

@@ -25,21 +25,30 @@ export function secretValues(
   },
 ): readonly string[] {
   const resolved = (
+    values: readonly (Readonly<Record<string, string>> | undefined)[],
     tables: readonly (Readonly<Record<string, string>> | undefined)[],
-    written: Readonly<Record<string, string>>,
   ): string[] =>
-    tables.flatMap((table) =>
-      Object.entries(table ?? {}).flatMap(([name, value]) => (written[name]?.startsWith("${") === true ? [value] : [])),
+    values.flatMap((env) =>
+      Object.entries(env ?? {}).flatMap(([name, value]) =>
+        tables.some((table) => table?.[name]?.startsWith("${")) ? [value] : [],
+      ),
     );
+  const verifiers = [task, ...task.steps].map(({ verifier }) => verifier);
   return [
     ...Object.values(options.agentEnv ?? {}),
     ...Object.values(options.verifierEnv ?? {}),
-    ...resolved([plan.agentBox.spec.env, plan.verifier.box?.spec.env], {
-      ...task.environment.env,
-      ...task.verifier.environment?.env,
-    }),
-    ...resolved([plan.verifier.env], task.verifier.env),
-    ...resolved([plan.oracle?.env], task.solutionEnv),
+    ...resolved(
+      [plan.agentBox.spec.env, ...plan.steps.map(({ verifier }) => verifier.box?.spec.env)],
+      [task.environment.env, ...verifiers.map(({ environment }) => environment?.env)],
+    ),
+    ...resolved(
+      plan.steps.map(({ verifier }) => verifier.env),
+      verifiers.map(({ env }) => env),
+    ),
+    ...resolved(
+      plan.steps.map(({ oracle }) => oracle?.env),
+      [task.solutionEnv],
+    ),
   ];
 }
 

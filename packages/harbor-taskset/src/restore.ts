@@ -6,15 +6,16 @@ import { CONVENTION_DIRECTORY, refuseRoot } from "./artifacts-declaration.ts";
 import { ownerInBox, type Owner } from "./box-owner.ts";
 import { isInside, resolveAllInBox, resolveInBox } from "./box-paths.ts";
 import { workdirOf } from "./boxes.ts";
-import { warn, type CollectedArtifact } from "./collect.ts";
+import type { CollectedArtifact } from "./collect.ts";
 import { REWARD_FILES } from "./reward.ts";
 import { differences, manifestOf, packTaskFolder, type Manifest } from "./task-folder-archive.ts";
 import type { TaskFolder } from "./task.ts";
 import { messageOf, TrialFailure } from "./trial-error.ts";
-import type { Trial } from "./trial.ts";
+import { warn, type Step, type Trial } from "./trial.ts";
 
 export const TESTS_DIRECTORY = "/tests";
 export const REWARD_DIRECTORY = "/logs/verifier";
+const AGENT_LOGS_DIRECTORY = "/logs/agent";
 
 /** What is compared is ours: more than we sent means that it is not. */
 const COMPARE_LIMITS = { maxBytes: 3 * 1024 ** 3, maxEntries: 50_000 } as const;
@@ -38,14 +39,14 @@ export interface VerifierBoxContent {
 
 /** Step 9: the ground of the verifier's box is made ours, then the artifacts come, then the tests. */
 export async function prepareVerifierBox(
-  trial: Trial,
+  step: Step,
   box: Runtime,
   image: PreparedImage,
   content: VerifierBoxContent,
   limits: Limits,
 ): Promise<void> {
   try {
-    await prepareGround(trial, box, image, content, limits);
+    await prepareGround(step, box, image, content, limits);
   } catch (error) {
     if (!isRuntimeError(error, "ERR_PATH_LINK", "ERR_PATH_KIND", "ERR_PATH_DENIED")) throw error;
     throw new TrialFailure(
@@ -58,17 +59,18 @@ export async function prepareVerifierBox(
 }
 
 async function prepareGround(
-  trial: Trial,
+  step: Step,
   box: Runtime,
   image: PreparedImage,
   { artifacts, needsScript }: VerifierBoxContent,
   limits: Limits,
 ): Promise<void> {
-  const { plan, events } = trial;
-  const owner = (await ownerInBox(box, plan.verifier.user ?? image.user, limits)) ?? ROOT;
-  const places = await resolvePlaces(trial, box, artifacts, limits);
+  const { events } = step;
+  const { verifier } = step.step;
+  const owner = (await ownerInBox(box, verifier.user ?? image.user, limits)) ?? ROOT;
+  const places = await resolvePlaces(step, box, artifacts, limits);
 
-  await makeRewardDirectory(trial, box, owner, limits);
+  await makeRewardDirectory(step, box, owner, limits);
   await box.removePaths(
     places.map(({ path }) => path),
     limits,
@@ -78,34 +80,46 @@ async function prepareGround(
     details: { emptied: REWARD_DIRECTORY, removed: places.map(({ path }) => path) },
   });
 
-  for (const place of places) await restore(trial, box, place, owner, limits);
+  for (const place of places) await restore(step, box, place, owner, limits);
   await makeFolder(box, CONVENTION_DIRECTORY, owner, limits);
   await makeFolder(box, workdirOf(box, image), owner, limits);
-  if (plan.verifier.tests === null) {
-    if (needsScript) await findTests(trial, box, limits);
+  if (verifier.tests === null) {
+    if (needsScript) await findTests(step, box, limits);
     return;
   }
   await box.removePaths([TESTS_DIRECTORY], limits);
-  await compareTests(trial, box, await placeTests(trial, box, plan.verifier.tests, limits), limits);
+  await compareTests(step, box, await placeTests(step, box, verifier.tests, limits), limits);
 }
 
 /** Shared mode: earlier reward files and tests go, and the tests come. Whatever else is in the box stays. */
 export async function prepareSharedGround(
-  trial: Trial,
+  step: Step,
   box: Runtime,
   image: PreparedImage,
   limits: Limits,
 ): Promise<void> {
-  const { plan } = trial;
+  const { verifier } = step.step;
   const workdir = workdirOf(box, image);
   const rewards = REWARD_FILES.map((file) => `${REWARD_DIRECTORY}/${file}`);
   // Everything here is the agent's: a link on the way is removed like a file, and what comes back at once is what shared mode cannot rule out.
   for (const path of [...rewards, TESTS_DIRECTORY]) await clearTheWay(box, path, limits);
-  await removeIfPossible(trial, box, [...rewards, TESTS_DIRECTORY], limits);
-  const owner = (await ownerInBox(box, plan.verifier.user ?? image.user, limits)) ?? ROOT;
+  await removeIfPossible(step, box, [...rewards, TESTS_DIRECTORY], limits);
+  const owner = (await ownerInBox(box, verifier.user ?? image.user, limits)) ?? ROOT;
   await box.upload([REWARD_FOLDER], "/logs", { ...limits, owner });
   await makeFolder(box, workdir, owner, limits);
-  if (plan.verifier.tests !== null) await placeTests(trial, box, plan.verifier.tests, limits);
+  if (verifier.tests !== null) await placeTests(step, box, verifier.tests, limits);
+}
+
+/**
+ * Between two steps: what the tests were, what they left, and what the last step handed in is taken away and shown to be gone; the folders of `/logs` are
+ * there again. Rejects if that cannot be done.
+ */
+export async function clearBetweenSteps(trial: Trial, box: Runtime, limits: Limits): Promise<void> {
+  const removed = [TESTS_DIRECTORY, REWARD_DIRECTORY, CONVENTION_DIRECTORY, AGENT_LOGS_DIRECTORY];
+  for (const path of removed) await clearTheWay(box, path, limits);
+  await box.removePaths(removed, limits);
+  await makeAgentLogs(box, limits);
+  trial.events.emit("agent-box.cleared", { box: box.id, details: { removed } });
 }
 
 async function removeIfPossible(trial: Trial, box: Runtime, paths: readonly string[], limits: Limits): Promise<void> {
@@ -187,7 +201,7 @@ async function makeRewardDirectory(trial: Trial, box: Runtime, owner: Owner, lim
 }
 
 async function restore(
-  trial: Trial,
+  step: Step,
   box: Runtime,
   { artifact: { plan, spool }, path }: Place,
   owner: Owner,
@@ -201,11 +215,11 @@ async function restore(
     if (!isRuntimeError(error, "ERR_DISK_FULL")) throw error;
     await box.removePaths([path], limits);
     const reason = `the verifier's box has no room for it: ${messageOf(error)}`;
-    trial.record.artifactsRefused.push({ source: plan.source, reason, members: [], memberCount: 0 });
-    trial.events.emit("artifact.restored", { box: box.id, details: { source: plan.source, refused: reason } });
+    step.outcome.artifactsRefused.push({ source: plan.source, reason, members: [], memberCount: 0 });
+    step.events.emit("artifact.restored", { box: box.id, details: { source: plan.source, refused: reason } });
     return;
   }
-  trial.events.emit("artifact.restored", {
+  step.events.emit("artifact.restored", {
     box: box.id,
     details: { source: plan.source, path, entries: spool.entries, bytes: spool.bytes, sha256: spool.sha256 },
   });
@@ -243,11 +257,11 @@ async function compareTests(trial: Trial, box: Runtime, sent: Manifest, limits: 
 }
 
 /** A dedicated image brings its own tests. They are never touched. */
-async function findTests(trial: Trial, box: Runtime, limits: Limits): Promise<void> {
-  const script = `${TESTS_DIRECTORY}/${trial.plan.verifier.script}`;
+async function findTests(step: Step, box: Runtime, limits: Limits): Promise<void> {
+  const script = `${TESTS_DIRECTORY}/${step.step.verifier.script}`;
   const { kind, leadsTo } = await resolveInBox(box, script, limits);
   if (kind === "file" || leadsTo !== null) {
-    trial.events.emit("tests.found", { box: box.id, details: { script } });
+    step.events.emit("tests.found", { box: box.id, details: { script } });
     return;
   }
   throw new TrialFailure(

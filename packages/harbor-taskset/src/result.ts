@@ -9,17 +9,18 @@ import type { RewardFile, Rewards } from "./reward.ts";
 import type { VerifierMode } from "./task.ts";
 import type { TrialError } from "./trial-error.ts";
 
-/** What came of a trial; `result.json` has the same. Secrets are taken out. */
-export interface TrialResult {
+/**
+ * What came of a trial; `result.json` has the same. Secrets are taken out. What belongs to one round of work and grading is at the top for a task of one
+ * step, and in `steps` for a task with several, where the fields of `StepOutcome` at the top are empty, as in Harbor.
+ */
+export interface TrialResult extends StepOutcome {
   /** The trial's name, and that of its folder. */
   readonly trial: string;
   /** The task's name. */
   readonly task: string;
   /** The driver's name. */
   readonly driver: string;
-  /** `null` only where the trial ended before that was decided. */
-  readonly mode: VerifierMode | null;
-  /** The map that the verifier wrote, or `null`: then `error` says why. */
+  /** The map that the verifier wrote (of several steps: what the task's strategy makes of theirs), or `null`: then `error` says why. */
   readonly rewards: Rewards | null;
   /** The key `reward`, else the only key, else `null` (or the sum, with `sumRewards`). */
   readonly reward: number | null;
@@ -32,27 +33,44 @@ export interface TrialResult {
   readonly dir: string | null;
   /** `events.jsonl` in it. */
   readonly eventsFile: string | null;
-  /** `null` if the agent was never started. */
-  readonly agent: AgentOutcome | null;
-  readonly collectHooks: readonly CollectHookOutcome[];
-  /** Every entry in the order of collection; empty in shared mode. */
-  readonly artifacts: readonly ArtifactOutcome[];
-  /** What had to be left out: a whole entry, or single members of one. */
-  readonly artifactsRefused: readonly RefusedArtifact[];
-  /**
-   * How still the agent's box was while artifacts were read: `halted` or `sealed`, proven; `live`: what could be killed was killed, the rest is listed in
-   * `events.jsonl`. `null` if nothing was collected.
-   */
-  readonly collectedFrom: CollectedFrom | null;
+  /** Those that were begun, in order; `null` for a task without `[[steps]]`. */
+  readonly steps: readonly StepResult[] | null;
+  /** Names of those that were not, because a step's rewards did not reach its `min_reward`, or because of `error`. */
+  readonly stepsNotRun: readonly string[];
   readonly notEnforced: readonly NotEnforced[];
-  /** `null` if the verifier was never started. */
-  readonly verifier: VerifierOutcome | null;
   /** How many connections the boxes' allowlists refused, as far as the driver counts them; the first of each box are in `egress.jsonl`. */
   readonly deniedConnections: { readonly agent: number; readonly verifier: number };
   /** The task's, the plan's, and what came up on the way. */
   readonly warnings: readonly TasksetProblem[];
   /** Ids of what could not be shown to be gone; `sweep` finds it. */
   readonly leftovers: readonly string[];
+}
+
+/** One of several steps. */
+export interface StepResult extends StepOutcome {
+  readonly name: string;
+  /** What its verifier wrote; `null` if it did not come to that, and then the trial's `error` says why. */
+  readonly rewards: Rewards | null;
+  readonly reward: number | null;
+}
+
+export interface StepOutcome {
+  /** `null` where the trial ended before that was decided, and for the whole of several steps. */
+  readonly mode: VerifierMode | null;
+  /** `null` if the agent was never started. */
+  readonly agent: AgentOutcome | null;
+  readonly collectHooks: readonly CollectHookOutcome[];
+  /** Every entry in the order of collection; empty in shared mode, unless it is of one of several steps. */
+  readonly artifacts: readonly ArtifactOutcome[];
+  /** What had to be left out: a whole entry, or single members of one. */
+  readonly artifactsRefused: readonly RefusedArtifact[];
+  /**
+   * How still the agent's box was while artifacts were read: `halted` or `sealed`, proven; `frozen`, before a further step; `live`: what could be killed was
+   * killed, the rest is listed in `events.jsonl` (before a further step nothing is killed). `null` if nothing was collected.
+   */
+  readonly collectedFrom: CollectedFrom | null;
+  /** `null` if the verifier was never started. */
+  readonly verifier: VerifierOutcome | null;
 }
 
 export type CollectedFrom = "halted" | "sealed" | "frozen" | "live";
@@ -84,7 +102,7 @@ export interface CollectHookOutcome {
 export interface ArtifactOutcome {
   /** Absolute path in both boxes. */
   readonly source: string;
-  /** On the host, relative to the trial's folder. */
+  /** On the host, relative to the trial's folder, or to that of its step. */
   readonly destination: string;
   /** `missing`: there was nothing at `source`. `refused`: nothing of it was kept. */
   readonly status: "collected" | "missing" | "refused";

@@ -1,7 +1,17 @@
 import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 
-import { checkRewards, headlineReward, MAX_REWARD_BYTES, parseReward, type RewardFile } from "./reward.ts";
+import {
+  checkRewards,
+  combineRewards,
+  headlineReward,
+  isEnough,
+  MAX_REWARD_BYTES,
+  parseReward,
+  type RewardFile,
+  type Rewards,
+} from "./reward.ts";
+import type { MinReward } from "./task.ts";
 
 interface Shape {
   readonly file: RewardFile;
@@ -73,6 +83,43 @@ describe("headlineReward", () => {
     [{ reward: 1, style: 2 }, true, 1],
   ])("of %j (sumRewards %j) is %j", (rewards, sumRewards, expected) => {
     expect(headlineReward(rewards, sumRewards)).toBe(expected);
+  });
+});
+
+describe("combineRewards", () => {
+  const steps = [{ reward: 1 }, { reward: 0, style: 0.5 }, { reward: 0.5 }];
+
+  it("is the mean of each key over all steps, or the last one's", () => {
+    expect(combineRewards("mean", steps)).toEqual({ reward: 0.5, style: 0.5 / 3 });
+    expect(combineRewards("final", steps)).toEqual({ reward: 0.5 });
+    expect(combineRewards("mean", [{ reward: 0.1 }])).toEqual({ reward: 0.1 });
+    expect(Object.entries(combineRewards("mean", [JSON.parse('{"__proto__": 1}') as Rewards]) ?? {})).toEqual([
+      ["__proto__", 1],
+    ]);
+  });
+
+  it("is nothing where there are none", () => {
+    expect(combineRewards("mean", [])).toBeNull();
+    expect(combineRewards("final", [])).toBeNull();
+  });
+});
+
+describe("isEnough", () => {
+  it.each<[Rewards, MinReward | null, boolean]>([
+    [{}, null, true],
+    [{ reward: 1 }, 1, true],
+    [{ reward: 0.8 }, 0.5, true],
+    [{ reward: 0.4 }, 0.5, false],
+    [{ style: 1 }, 0.5, false],
+    [{}, 0, false],
+    [{ reward: -1 }, -1, true],
+    [{ a: 1, b: 1 }, { a: 1, b: 0.5 }, true],
+    [{ a: 1, b: 0.4 }, { a: 1, b: 0.5 }, false],
+    [{ a: 1 }, { a: 1, b: 0 }, false],
+    [{ a: 1, z: 0 }, { a: 1 }, true],
+    [{ a: 1 }, {}, true],
+  ])("%j for %j: %j", (rewards, least, expected) => {
+    expect(isEnough(rewards, least)).toBe(expected);
   });
 });
 

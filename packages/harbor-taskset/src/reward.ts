@@ -1,3 +1,5 @@
+import type { MinReward } from "./task.ts";
+
 /** Where a verifier leaves its verdict, in the order in which the files are looked at. The first that exists counts; no other is a substitute for it. */
 export const REWARD_FILES = ["reward.json", "reward.txt"] as const;
 
@@ -54,6 +56,23 @@ export function headlineReward(rewards: Rewards, sumRewards: boolean): number | 
   const values = Object.values(rewards);
   if (values.length === 1) return values[0] ?? null;
   return sumRewards ? values.reduce((sum, value) => sum + value, 0) : null;
+}
+
+/** Harbor's rule for steps: the mean of each key over those that have rewards, a missing key counting as 0; or the last one's. */
+export function combineRewards(strategy: "mean" | "final", steps: readonly Rewards[]): Rewards | null {
+  const last = steps.at(-1);
+  if (last === undefined || strategy === "final") return last ?? null;
+  const keys = [...new Set(steps.flatMap((rewards) => Object.keys(rewards)))];
+  const sum = (key: string): number =>
+    steps.reduce((total, rewards) => total + (Object.hasOwn(rewards, key) ? (rewards[key] ?? 0) : 0), 0);
+  return Object.fromEntries(keys.map((key) => [key, sum(key) / steps.length]));
+}
+
+/** Whether a step's rewards are enough for the next step. A number is about the key `reward`; a key that is missing is never enough. */
+export function isEnough(rewards: Rewards, least: MinReward | null): boolean {
+  if (least === null) return true;
+  const wanted = typeof least === "number" ? { reward: least } : least;
+  return Object.entries(wanted).every(([key, value]) => Object.hasOwn(rewards, key) && (rewards[key] ?? 0) >= value);
 }
 
 const NUMBER = /^[ \t\r\n]*[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?[ \t\r\n]*$/;

@@ -21,7 +21,7 @@ test("an empty file has Harbor's defaults", () => {
     metadata: {},
     artifacts: [],
     agent: { timeoutMs: null, user: null, network: null },
-    verifier: { timeoutMs: 600_000, env: {}, user: null, mode: null, environment: null, collect: [], network: null },
+    verifier: { timeoutMs: null, env: {}, user: null, mode: null, environment: null, collect: [], network: null },
     solutionEnv: {},
   });
   expect(file.environment).toEqual({
@@ -334,7 +334,6 @@ describe("the verifier's mode", () => {
 });
 
 test.each([
-  ["[[steps]]\nname = 'one'", "steps"],
   ["[environment]\nos = 'Windows'", "environment.os"],
   ["[verifier.environment]\nos = 'windows'", "verifier.environment.os"],
   ["[environment.tpu]\ntype = 'v5'", "environment.tpu"],
@@ -466,4 +465,102 @@ test("two thousand broken files: never an exception, never a refusal without fil
       problems.every(({ file: name, message, advice }) => name === "task.toml" && message !== "" && advice !== ""),
     ).toBe(true);
   }
+});
+
+const STEPS = `
+[[steps]]
+name = "one"
+min_reward = 0.5
+artifacts = ["/app/one", { source = "/app/two", exclude = ["*.pyc"] }]
+[steps.agent]
+timeout_sec = 42
+user = "dev"
+network_mode = "public"
+[steps.healthcheck]
+command = "true"
+[steps.verifier]
+env = { A = "b" }
+[steps.verifier.environment]
+cpus = 2
+[[steps.verifier.collect]]
+command = "git diff"
+[[steps]]
+name = "two"
+min_reward = { reward = "1", style = 0.5 }
+`;
+
+test("steps, with what they do not write left open", () => {
+  const { steps, rewardStrategy } = valid(STEPS);
+  expect(rewardStrategy).toBe("mean");
+  expect(valid('multi_step_reward_strategy = "final"').rewardStrategy).toBe("final");
+  expect(steps).toMatchObject([
+    {
+      name: "one",
+      minReward: 0.5,
+      agent: { timeoutMs: 42_000, user: "dev", network: { mode: "public" } },
+      verifier: {
+        timeoutMs: null,
+        env: { A: "b" },
+        mode: null,
+        environment: { cpus: 2 },
+        collect: [{ command: "git diff" }],
+      },
+      healthcheck: { command: "true" },
+      artifacts: [{ source: "/app/one", key: "steps[0].artifacts[0]" }, { exclude: ["*.pyc"] }],
+    },
+    {
+      name: "two",
+      agent: { timeoutMs: null, user: null, network: null },
+      verifier: { timeoutMs: null, user: null, mode: null, environment: null, collect: [], network: null },
+      healthcheck: null,
+      artifacts: [],
+    },
+  ]);
+});
+
+test.each([
+  ["no name", "[[steps]]\n", ["steps[0].name"]],
+  ["a name that is none", '[[steps]]\nname = "a/b"', ["steps[0].name"]],
+  ["the same name", '[[steps]]\nname = "a"\n[[steps]]\nname = "A"', ["steps[1].name"]],
+  [
+    "shared with an environment",
+    '[[steps]]\nname = "a"\n[steps.verifier]\nenvironment_mode = "shared"\nenvironment = {}',
+    ["steps[0].verifier.environment_mode"],
+  ],
+  [
+    "hosts without a mode",
+    '[[steps]]\nname = "a"\n[steps.agent]\nallowed_hosts = ["a.b"]',
+    ["steps[0].agent.allowed_hosts"],
+  ],
+  [
+    "hosts of a mode that takes none",
+    '[[steps]]\nname = "a"\n[steps.verifier.environment]\nnetwork_mode = "public"\nallowed_hosts = ["a.b"]',
+    ["steps[0].verifier.environment.allowed_hosts"],
+  ],
+  ["an artifact in the verifier's ground", '[[steps]]\nname = "a"\nartifacts = ["/tests"]', ["steps[0].artifacts[0]"]],
+  [
+    "a hook elsewhere",
+    '[[steps]]\nname = "a"\n[[steps.verifier.collect]]\ncommand = "x"\nservice = "db"',
+    ["steps[0].verifier.collect[0].service"],
+  ],
+  ["a reward that is no number", '[[steps]]\nname = "a"\nmin_reward = "high"', ["steps[0].min_reward"]],
+  ["a reward of a key that is no number", '[[steps]]\nname = "a"\nmin_reward = { a = true }', ["steps[0].min_reward"]],
+  ["a strategy that is none", 'multi_step_reward_strategy = "max"', ["multi_step_reward_strategy"]],
+  ["no list", 'steps = "one"', ["steps"]],
+])("steps that are refused: %s", (_, text, keys) => {
+  const { problems } = parseTaskFile(text);
+  expect(problems.map(({ key }) => key)).toEqual(keys);
+  for (const { line, advice } of problems) expect([typeof line, advice !== ""]).toEqual(["number", true]);
+});
+
+test("unknown and old keys of steps are doubts", () => {
+  expect(
+    warningKeys(
+      '[[steps]]\nname = "a"\nmin_rewrd = 1\n[steps.verifier.environment]\nallow_internet = false\nskills_dir = "x"',
+    ),
+  ).toEqual([
+    "steps[0].min_rewrd",
+    "steps[0].verifier.environment.allow_internet",
+    "steps[0].verifier.environment.skills_dir",
+  ]);
 });

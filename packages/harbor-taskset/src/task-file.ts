@@ -12,7 +12,17 @@ import { parseArtifactEntries, type DeclaredArtifact, type KeyProblem } from "./
 import { findKeyLines, formatKey, lineOfKey } from "./key-lines.ts";
 import type { TasksetProblem } from "./problems.ts";
 import { closest } from "./suggest.ts";
-import type { CollectHook, TaskAbout, TaskAgent, TaskEnvironment, TaskHealthcheck, TaskVerifier } from "./task.ts";
+import { findRepeated, refuseStepName } from "./step-name.ts";
+import type {
+  CollectHook,
+  MinReward,
+  TaskAbout,
+  TaskAgent,
+  TaskEnvironment,
+  TaskHealthcheck,
+  TaskStep,
+  TaskVerifier,
+} from "./task.ts";
 
 /** What `task.toml` says, in our words and units. Harbor's seconds, MB and snake_case end in this file. */
 export interface TaskFile {
@@ -26,6 +36,13 @@ export interface TaskFile {
   readonly environment: TaskEnvironment;
   readonly verifier: TaskVerifier;
   readonly solutionEnv: Readonly<Record<string, string>>;
+  readonly artifacts: readonly DeclaredArtifact[];
+  readonly steps: readonly TaskFileStep[];
+  readonly rewardStrategy: "mean" | "final";
+}
+
+/** A step without what is in its folder. */
+export interface TaskFileStep extends Pick<TaskStep, "name" | "agent" | "verifier" | "minReward" | "healthcheck"> {
   readonly artifacts: readonly DeclaredArtifact[];
 }
 
@@ -42,8 +59,9 @@ const FILE = "task.toml";
 const MAX_TIMEOUT_MS = 2 ** 31 - 1;
 /** Harbor's defaults, in seconds. */
 const DEFAULT_BUILD_TIMEOUT = 600;
-const DEFAULT_VERIFIER_TIMEOUT = 600;
 const DEFAULT_HOOK_TIMEOUT = 60;
+/** More is a mistake. */
+const MAX_STEPS = 100;
 
 /** Reads the text of a `task.toml`: every mistake at once, each with its key and line. */
 export function parseTaskFile(text: string): TaskFileResult {
@@ -84,13 +102,22 @@ export function parseTaskFile(text: string): TaskFileResult {
   problems.push(...(parsed.error?.issues ?? []).map((issue) => explainIssue(issue, raw)));
   warnings.push(...warnLegacy(raw));
 
-  const declared = parseArtifactEntries(Array.isArray(raw["artifacts"]) ? raw["artifacts"] : [], "artifacts");
-  problems.push(...declared.problems);
-  warnings.push(...declared.warnings);
+  const declare = (table: Readonly<Record<string, unknown>>, key: string): readonly DeclaredArtifact[] => {
+    const declared = parseArtifactEntries(Array.isArray(table["artifacts"]) ? table["artifacts"] : [], key);
+    problems.push(...declared.problems);
+    warnings.push(...declared.warnings);
+    return declared.entries;
+  };
+  const artifacts = declare(raw, "artifacts");
+  const stepArtifacts = stepTables(raw).map(([key, step]) => declare(step, `${key}.artifacts`));
 
   const inOrder = (list: readonly KeyProblem[]): TasksetProblem[] =>
     list.map((problem) => place(problem)).sort((a, b) => (a.line ?? 0) - (b.line ?? 0));
-  const file = parsed.success && problems.length === 0 ? { ...parsed.data, artifacts: declared.entries } : null;
+  if (!parsed.success || problems.length > 0) {
+    return { file: null, problems: inOrder(problems), warnings: inOrder(warnings), lines };
+  }
+  const steps = parsed.data.steps.map((step, index) => ({ ...step, artifacts: stepArtifacts[index] ?? [] }));
+  const file: TaskFile = { ...parsed.data, artifacts, steps };
   return { file, problems: inOrder(problems), warnings: inOrder(warnings), lines };
 }
 
@@ -280,7 +307,7 @@ const collectTable = z
   }));
 
 const verifierKeys = z.strictObject({
-  timeout_sec: duration.default(DEFAULT_VERIFIER_TIMEOUT * 1000),
+  timeout_sec: duration.optional(),
   env: env.default({}),
   user: user.optional(),
   environment_mode: z.enum(["shared", "separate"]).optional(),
@@ -290,13 +317,43 @@ const verifierKeys = z.strictObject({
   allowed_hosts: hosts.optional(),
 });
 const verifierTable = verifierKeys.transform((table): TaskVerifier => ({
-  timeoutMs: table.timeout_sec,
+  timeoutMs: table.timeout_sec ?? null,
   env: table.env,
   user: table.user ?? null,
   mode: table.environment_mode ?? null,
   environment: table.environment ?? null,
   collect: table.collect,
   network: table.network_mode === undefined ? null : toPolicy(table.network_mode, table.allowed_hosts),
+}));
+
+const stepKeys = z.strictObject({
+  name: text.superRefine((name, ctx) => {
+    const reason = refuseStepName(name);
+    if (reason !== null) ctx.addIssue({ code: "custom", ...advise(reason, "use a plain name of a folder") });
+  }),
+  agent: agentTable.prefault({}),
+  verifier: verifierTable.prefault({}),
+  min_reward: z
+    .preprocess(
+      (value) =>
+        isTable(value)
+          ? Object.fromEntries(Object.entries(value).map(([key, one]) => [key, toNumber(one)]))
+          : toNumber(value),
+      z.custom<MinReward>(
+        (value) => isFiniteNumber(value) || (isTable(value) && Object.values(value).every(isFiniteNumber)),
+        advise("is neither a number nor a table of numbers", 'write min_reward = 1.0 or min_reward = { "key" = 1.0 }'),
+      ),
+    )
+    .optional(),
+  healthcheck: healthcheckTable.optional(),
+  artifacts: z.array(z.unknown()).default([]),
+});
+const stepTable = stepKeys.transform((table): Omit<TaskFileStep, "artifacts"> => ({
+  name: table.name,
+  agent: table.agent,
+  verifier: table.verifier,
+  minReward: table.min_reward ?? null,
+  healthcheck: table.healthcheck ?? null,
 }));
 
 const authorTable = z.strictObject({ name: text, email: text.optional() });
@@ -327,28 +384,32 @@ const rootTable = z
     verifier: verifierTable.prefault({}),
     environment: environmentTable.prefault({}),
     solution: z.strictObject({ env: env.default({}) }).prefault({}),
-    steps: z.unknown().optional(),
+    steps: z.array(stepTable).max(MAX_STEPS).default([]),
     multi_step_reward_strategy: z.enum(["mean", "final"]).optional(),
   })
-  .transform((table): Omit<TaskFile, "artifacts"> => ({
-    schemaVersion: table.schema_version ?? table.version ?? "1.4",
-    name: table.task?.name ?? null,
-    about:
-      table.task === undefined
-        ? null
-        : {
-            description: table.task.description,
-            version: table.task.version ?? null,
-            authors: table.task.authors.map((author) => ({ name: author.name, email: author.email ?? null })),
-            keywords: table.task.keywords,
-          },
-    metadata: table.metadata,
-    source: table.source ?? null,
-    agent: table.agent,
-    environment: table.environment,
-    verifier: table.verifier,
-    solutionEnv: table.solution.env,
-  }));
+  .transform(
+    (table): Omit<TaskFile, "artifacts" | "steps"> & { readonly steps: Omit<TaskFileStep, "artifacts">[] } => ({
+      schemaVersion: table.schema_version ?? table.version ?? "1.4",
+      name: table.task?.name ?? null,
+      about:
+        table.task === undefined
+          ? null
+          : {
+              description: table.task.description,
+              version: table.task.version ?? null,
+              authors: table.task.authors.map((author) => ({ name: author.name, email: author.email ?? null })),
+              keywords: table.task.keywords,
+            },
+      metadata: table.metadata,
+      source: table.source ?? null,
+      agent: table.agent,
+      environment: table.environment,
+      verifier: table.verifier,
+      solutionEnv: table.solution.env,
+      steps: table.steps,
+      rewardStrategy: table.multi_step_reward_strategy ?? "mean",
+    }),
+  );
 
 /** The known keys of a table, by its last name. */
 const KNOWN_KEYS: Readonly<Record<string, readonly string[]>> = {
@@ -361,6 +422,7 @@ const KNOWN_KEYS: Readonly<Record<string, readonly string[]>> = {
   healthcheck: Object.keys(healthcheckTable.in.shape),
   collect: Object.keys(collectTable.in.shape),
   solution: ["env"],
+  steps: Object.keys(stepKeys.shape),
 };
 
 // ---------------------------------------------------------------------------------------------------------------------------
@@ -373,12 +435,9 @@ function refuseUnsupported(raw: Readonly<Record<string, unknown>>): KeyProblem[]
     problems.push({
       key,
       message: `${what} cannot be run yet`,
-      advice: "this version runs single-step tasks with one Linux box for the agent and one for the verifier",
+      advice: "this version runs tasks with one Linux box for the agent and one for the verifier",
     });
   };
-  const steps = raw["steps"];
-  if (steps !== undefined && !(Array.isArray(steps) && steps.length === 0))
-    refuse("steps", "multi-step tasks ([[steps]])");
   for (const [key, table] of environmentTables(raw)) {
     if (typeof table["os"] === "string" && table["os"].toLowerCase() === "windows")
       refuse(`${key}.os`, "Windows boxes");
@@ -391,11 +450,13 @@ function refuseUnsupported(raw: Readonly<Record<string, unknown>>): KeyProblem[]
     if (servers !== undefined && !(Array.isArray(servers) && servers.length === 0))
       refuse(`${key}.mcp_servers`, "tasks with MCP servers");
   }
-  const hooks = isTable(raw["verifier"]) ? raw["verifier"]["collect"] : [];
-  for (const [index, hook] of (Array.isArray(hooks) ? hooks : []).entries()) {
-    const service: unknown = isTable(hook) ? hook["service"] : undefined;
-    if (typeof service === "string" && service.trim() !== "" && service.trim() !== "main") {
-      refuse(`verifier.collect[${index}].service`, `hooks in another service (${JSON.stringify(service)})`);
+  for (const [key, verifier] of namedTables(raw, "verifier")) {
+    const hooks = verifier["collect"];
+    for (const [index, hook] of (Array.isArray(hooks) ? hooks : []).entries()) {
+      const service: unknown = isTable(hook) ? hook["service"] : undefined;
+      if (typeof service === "string" && service.trim() !== "" && service.trim() !== "main") {
+        refuse(`${key}.collect[${index}].service`, `hooks in another service (${JSON.stringify(service)})`);
+      }
     }
   }
   return problems;
@@ -436,17 +497,22 @@ function findContradictions(raw: Readonly<Record<string, unknown>>): KeyProblem[
     }
   }
 
-  for (const key of ["agent", "verifier"]) {
-    const table = raw[key];
-    if (isTable(table)) checkHosts(key, table, true);
-  }
-  const verifier = isTable(raw["verifier"]) ? raw["verifier"] : {};
-  if (verifier["environment_mode"] === "shared" && verifier["environment"] !== undefined) {
-    const advice = 'write "separate", or leave [verifier.environment] out';
+  for (const [key, table] of [...namedTables(raw, "agent"), ...namedTables(raw, "verifier")])
+    checkHosts(key, table, true);
+  for (const [key, verifier] of namedTables(raw, "verifier")) {
+    if (verifier["environment_mode"] !== "shared" || verifier["environment"] === undefined) continue;
     problems.push({
-      key: "verifier.environment_mode",
-      message: '"shared" does not go with [verifier.environment]',
-      advice,
+      key: `${key}.environment_mode`,
+      message: `"shared" does not go with [${key.replace(/\[\d+\]/, "")}.environment]`,
+      advice: 'write "separate", or leave that table out',
+    });
+  }
+  const names = stepTables(raw).map(([, step]) => step["name"]);
+  for (const [index, earlier] of findRepeated(names)) {
+    problems.push({
+      key: `steps[${index}].name`,
+      message: `${JSON.stringify(names[index])} is the name of another step (${JSON.stringify(names[earlier])}) on file systems that do not tell them apart`,
+      advice: "give it another name",
     });
   }
   return problems;
@@ -477,10 +543,10 @@ function warnLegacy(raw: Readonly<Record<string, unknown>>): KeyProblem[] {
       });
     }
   }
-  const verifierEnvironment = environmentTables(raw).find(([key]) => key === "verifier.environment")?.[1];
-  if (verifierEnvironment?.["skills_dir"] !== undefined) {
+  for (const [key, table] of environmentTables(raw)) {
+    if (key === "environment" || table["skills_dir"] === undefined) continue;
     warnings.push({
-      key: "verifier.environment.skills_dir",
+      key: `${key}.skills_dir`,
       message: "has no effect: a verifier has no skills",
       advice: "leave it out",
     });
@@ -488,14 +554,27 @@ function warnLegacy(raw: Readonly<Record<string, unknown>>): KeyProblem[] {
   return warnings;
 }
 
-function environmentTables(
-  raw: Readonly<Record<string, unknown>>,
-): (readonly [string, Readonly<Record<string, unknown>>])[] {
-  const verifier = isTable(raw["verifier"]) ? raw["verifier"] : {};
-  const found: (readonly [string, Readonly<Record<string, unknown>>])[] = [];
-  if (isTable(raw["environment"])) found.push(["environment", raw["environment"]]);
-  if (isTable(verifier["environment"])) found.push(["verifier.environment", verifier["environment"]]);
-  return found;
+type NamedTable = readonly [key: string, table: Readonly<Record<string, unknown>>];
+
+function stepTables(raw: Readonly<Record<string, unknown>>): readonly NamedTable[] {
+  const steps: readonly unknown[] = Array.isArray(raw["steps"]) ? raw["steps"].slice(0, MAX_STEPS) : [];
+  return steps.map((step, index): NamedTable => [`steps[${index}]`, isTable(step) ? step : {}]);
+}
+
+/** The tables of a name that the task and its steps have. */
+function namedTables(raw: Readonly<Record<string, unknown>>, name: "agent" | "verifier"): readonly NamedTable[] {
+  return [["", raw] as const, ...stepTables(raw)].flatMap(([key, parent]): NamedTable[] => {
+    const table = parent[name];
+    return isTable(table) ? [[key === "" ? name : `${key}.${name}`, table]] : [];
+  });
+}
+
+function environmentTables(raw: Readonly<Record<string, unknown>>): readonly NamedTable[] {
+  const own: NamedTable[] = isTable(raw["environment"]) ? [["environment", raw["environment"]]] : [];
+  const verifiers = namedTables(raw, "verifier").flatMap(([key, { environment }]): NamedTable[] =>
+    isTable(environment) ? [[`${key}.environment`, environment]] : [],
+  );
+  return [...own, ...verifiers];
 }
 
 function warnUnknownKey(path: readonly PropertyKey[], key: string): KeyProblem {
@@ -586,6 +665,10 @@ function show(value: unknown): string {
 
 function isTable(value: unknown): value is Readonly<Record<string, unknown>> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+function isFiniteNumber(value: unknown): value is number {
+  return typeof value === "number" && Number.isFinite(value);
 }
 
 function valueAt(root: unknown, path: readonly PropertyKey[]): unknown {

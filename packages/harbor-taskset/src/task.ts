@@ -18,7 +18,7 @@ export interface Task {
   /** `[metadata]`: free, JSON values only (dates became ISO 8601 texts). */
   readonly metadata: Readonly<Record<string, unknown>>;
   readonly source: string | null;
-  /** What the agent is told: `instruction.md` without canary lines. */
+  /** What the agent is told: `instruction.md` without canary lines. Empty for a task of several steps, each of which has its own. */
   readonly instruction: string;
   readonly agent: TaskAgent;
   readonly environment: TaskEnvironment;
@@ -27,6 +27,10 @@ export interface Task {
   readonly solutionEnv: Readonly<Record<string, string>>;
   /** As declared, in order, without the convention entry for `/logs/artifacts`. */
   readonly artifacts: readonly ArtifactEntry[];
+  /** `[[steps]]`, done one after the other in one box; empty for a task of a single step. */
+  readonly steps: readonly TaskStep[];
+  /** What the rewards of several steps come to: `mean` by key over the steps that were done, or those of the last one. */
+  readonly rewardStrategy: "mean" | "final";
   readonly files: TaskFiles;
   /** Doubts that do not stop the task: unknown keys, legacy fields, overlapping artifacts. */
   readonly warnings: readonly TasksetProblem[];
@@ -89,7 +93,8 @@ export type VerifierMode = "shared" | "separate";
 
 /** `[verifier]`. */
 export interface TaskVerifier {
-  readonly timeoutMs: number;
+  /** `null` = not written. */
+  readonly timeoutMs: number | null;
   /** Templates unresolved. */
   readonly env: Readonly<Record<string, string>>;
   readonly user: string | null;
@@ -107,6 +112,34 @@ export interface CollectHook {
   readonly timeoutMs: number;
   /** `null` = the image's user, not the agent's. */
   readonly user: string | null;
+}
+
+/** One of `[[steps]]`. What is `null` here is as the task says; `artifacts`, `verifier.env` and `verifier.collect` come on top of the task's. */
+export interface TaskStep {
+  /** Unique in its task, and a plain name of a folder. */
+  readonly name: string;
+  readonly instruction: string;
+  readonly agent: TaskAgent;
+  readonly verifier: TaskVerifier;
+  readonly minReward: MinReward | null;
+  /** In the agent's box, before the step begins. */
+  readonly healthcheck: TaskHealthcheck | null;
+  readonly artifacts: readonly ArtifactEntry[];
+  readonly files: TaskStepFiles;
+}
+
+/** What a step's rewards must reach for the next step to be done: of the key `reward`, or of every key that is named. */
+export type MinReward = number | Readonly<Record<string, number>>;
+
+/** Folders in `steps/<name>/`. */
+export interface TaskStepFiles {
+  readonly tests: BuildFolder;
+  /** Put over the task's; `null` if there is no such folder. */
+  readonly testFiles: TaskFolder | null;
+  /** Instead of the task's; `null` if there is no such folder. */
+  readonly solutionFiles: TaskFolder | null;
+  /** Put into the working directory before the step, whose `setup.sh` is run then; `null` if there is no such folder. */
+  readonly workdirFiles: TaskFolder | null;
 }
 
 /** One entry of `artifacts`. */

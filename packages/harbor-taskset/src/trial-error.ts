@@ -6,7 +6,7 @@ import { isRuntimeError, type RuntimeErrorCode } from "@breakwater/runtime-api";
  * - `missing`, `empty`, `invalid`: the reward file. `crashed`: the verifier left none and failed, or could not be started.
  * - `timeout`: the verifier's; `phase` says whether its tests ran. (An agent's timeout is graded.)
  * - `infrastructure`: a box was lost, a backend did not answer, an image could not be had, a teardown was not confirmed.
- * - `unhealthy`: a box's healthcheck failed. `refused`: a rule is broken that only shows in a box.
+ * - `unhealthy`: a box's healthcheck, or the first step's setup, failed. (In a box that an agent has worked in, that is `crashed`.) `refused`: a rule is broken that only shows in a box.
  * - `artifacts`: some were left out, and `strictArtifacts` is set. `aborted`: the caller's signal.
  */
 export type TrialErrorReason =
@@ -21,8 +21,17 @@ export type TrialErrorReason =
   | "artifacts"
   | "aborted";
 
-/** Where in a trial something went wrong, in the order in which they are passed. `provision` and `run` are the verifier's. */
-export type TrialPhase = "images" | "agent-box" | "agent" | "collect" | "teardown" | "provision" | "run" | "reward";
+/** Where in a trial something went wrong, in the order in which they are passed. `setup` is a step's; `provision` and `run` are the verifier's. */
+export type TrialPhase =
+  | "images"
+  | "agent-box"
+  | "setup"
+  | "agent"
+  | "collect"
+  | "teardown"
+  | "provision"
+  | "run"
+  | "reward";
 
 /**
  * Codes of a trial's own; those of a driver (`RuntimeErrorCode`) are passed on as they are.
@@ -31,7 +40,8 @@ export type TrialPhase = "images" | "agent-box" | "agent" | "collect" | "teardow
  * - `ERR_VERIFIER_SCRIPT`: there is no `/tests/test.sh`. `ERR_VERIFIER_START`: it cannot be started. `ERR_VERIFIER_EXIT`: it ended with
  *   another code than 0 and left no reward. `ERR_VERIFIER_THREW`: a grader in TypeScript did.
  * - `ERR_VERIFIER_TIMEOUT`, `ERR_HEALTHCHECK`, `ERR_ABORTED`.
- * - `ERR_BOX_ENDED`: the verifier's box was ended by its own contents, and left no reward.
+ * - `ERR_BOX_ENDED`: the box that was to grade was ended by its own contents, and left no reward; or the agent's was, and a further step needs it.
+ * - `ERR_STEP_SETUP`: a step's files could not be put in place, its `setup.sh` failed, or what the step before it left could not be taken away.
  * - `ERR_ARTIFACT_ROOT`: an artifact's place is on a memory file system, or a link leads it to where none may be.
  * - `ERR_ARTIFACTS_LEFT_OUT`: with `strictArtifacts`.
  * - `ERR_HOST_FILES`: the host's file system, for instance because it is full.
@@ -48,6 +58,7 @@ export type TrialErrorCode =
   | "ERR_VERIFIER_THREW"
   | "ERR_VERIFIER_TIMEOUT"
   | "ERR_HEALTHCHECK"
+  | "ERR_STEP_SETUP"
   | "ERR_BOX_ENDED"
   | "ERR_ARTIFACT_ROOT"
   | "ERR_ARTIFACTS_LEFT_OUT"

@@ -26,27 +26,39 @@ export function checkTrialName(name: string): void {
   }
 }
 
+/** Room that all steps of a trial share. */
+interface Spools {
+  readonly folder: string;
+  count: number;
+}
+
 /** Where a trial is written down, and the room for what is on its way from one box to the next. */
 export class TrialFolder implements AsyncDisposable {
   /** Absolute; `null` if nothing is kept. */
   readonly directory: string | null;
-  readonly #spools: string;
-  #count = 0;
+  readonly #spools: Spools;
 
-  private constructor(directory: string | null, spools: string) {
+  private constructor(directory: string | null, spools: Spools) {
     this.directory = directory;
     this.#spools = spools;
   }
 
+  /** The place of one of the task's steps in it, as Harbor has it. Only this one is to be disposed. */
+  ofStep(name: string): TrialFolder {
+    return new TrialFolder(this.directory === null ? null : join(this.directory, "steps", name), this.#spools);
+  }
+
   /** Rejects if the folder exists, or cannot be made. */
   static async create(outputDir: string | undefined, trialName: string): Promise<TrialFolder> {
-    if (outputDir === undefined) return new TrialFolder(null, await mkdtemp(join(tmpdir(), "breakwater-trial-")));
+    if (outputDir === undefined) {
+      return new TrialFolder(null, { folder: await mkdtemp(join(tmpdir(), "breakwater-trial-")), count: 0 });
+    }
     const directory = resolve(outputDir, trialName);
     await mkdir(dirname(directory), { recursive: true });
     await mkdir(directory);
     const spools = join(directory, ".spools");
     await mkdir(spools, { mode: 0o700 });
-    return new TrialFolder(directory, spools);
+    return new TrialFolder(directory, { folder: spools, count: 0 });
   }
 
   /** The path of a file or folder of the trial, its parents made; `null` if nothing is kept. */
@@ -59,7 +71,7 @@ export class TrialFolder implements AsyncDisposable {
 
   /** A path that does not exist yet, outside of what is kept. */
   newSpoolFile(): string {
-    return join(this.#spools, `${(this.#count += 1)}`);
+    return join(this.#spools.folder, `${(this.#spools.count += 1)}`);
   }
 
   /**
@@ -86,9 +98,16 @@ export class TrialFolder implements AsyncDisposable {
     if (path !== null) await writeFile(path, `${JSON.stringify(value, undefined, 2)}\n`);
   }
 
+  /** What was on its way has arrived: its room is needed no more. Best effort: nothing of a trial depends on it. */
+  async removeSpools(): Promise<void> {
+    const names = await readdir(this.#spools.folder).catch(() => []);
+    for (const name of names)
+      await rm(join(this.#spools.folder, name), { recursive: true, force: true }).catch(() => undefined);
+  }
+
   /** Removes the spools. Best effort: nothing of a trial depends on it. */
   async [Symbol.asyncDispose](): Promise<void> {
-    await rm(this.#spools, { recursive: true, force: true }).catch(() => undefined);
+    await rm(this.#spools.folder, { recursive: true, force: true }).catch(() => undefined);
   }
 }
 

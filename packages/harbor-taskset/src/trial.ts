@@ -1,7 +1,7 @@
 import type { RuntimeCapabilities, RuntimeDriver } from "@breakwater/runtime-api";
 
 import type { EventLog } from "./events.ts";
-import type { TrialPlan } from "./plan.ts";
+import type { StepPlan, TrialPlan } from "./plan.ts";
 import type { TasksetProblem } from "./problems.ts";
 import type { Redactor } from "./redact.ts";
 import type {
@@ -17,7 +17,7 @@ import type { Rewards } from "./reward.ts";
 import { TrialFailure, type TrialPhase } from "./trial-error.ts";
 import type { TrialFolder } from "./trial-folder.ts";
 
-/** What the steps of one trial share. */
+/** What everything in one trial shares. */
 export interface Trial {
   readonly name: string;
   readonly driver: RuntimeDriver;
@@ -32,21 +32,41 @@ export interface Trial {
   readonly record: TrialRecord;
 }
 
+/** The same in one of the trial's steps, with what is the step's own. */
+export interface Step extends Trial {
+  readonly step: StepPlan;
+  readonly isFirst: boolean;
+  /** No further one needs the agent's box. */
+  readonly isLast: boolean;
+  /** The step's own place in the trial's folder, where the task has steps. */
+  readonly folder: TrialFolder;
+  readonly outcome: StepRecord;
+}
+
 export interface TrialRecord {
   phase: TrialPhase;
   /** From here on grading can be repeated without the agent. */
   artifactsAreSafe: boolean;
+  /** Of the whole trial. */
+  rewards: Rewards | null;
+  agentBoxEndedBy: EndedByContents | null;
+  /** Those that were begun. */
+  readonly steps: StepRecord[];
+  readonly deniedConnections: { agent: number; verifier: number };
+  readonly warnings: TasksetProblem[];
+  readonly leftovers: string[];
+}
+
+export interface StepRecord {
+  readonly name: string | null;
+  readonly plan: StepPlan;
   rewards: Rewards | null;
   agent: AgentOutcome | null;
-  agentBoxEndedBy: EndedByContents | null;
   readonly collectHooks: CollectHookOutcome[];
   readonly artifacts: ArtifactOutcome[];
   readonly artifactsRefused: RefusedArtifact[];
   collectedFrom: CollectedFrom | null;
   verifier: VerifierOutcome | null;
-  readonly deniedConnections: { agent: number; verifier: number };
-  readonly warnings: TasksetProblem[];
-  readonly leftovers: string[];
 }
 
 export function newRecord(): TrialRecord {
@@ -54,16 +74,25 @@ export function newRecord(): TrialRecord {
     phase: "images",
     artifactsAreSafe: false,
     rewards: null,
-    agent: null,
     agentBoxEndedBy: null,
+    steps: [],
+    deniedConnections: { agent: 0, verifier: 0 },
+    warnings: [],
+    leftovers: [],
+  };
+}
+
+export function newStepRecord(plan: StepPlan): StepRecord {
+  return {
+    name: plan.name,
+    plan,
+    rewards: null,
+    agent: null,
     collectHooks: [],
     artifacts: [],
     artifactsRefused: [],
     collectedFrom: null,
     verifier: null,
-    deniedConnections: { agent: 0, verifier: 0 },
-    warnings: [],
-    leftovers: [],
   };
 }
 
@@ -71,6 +100,11 @@ export function newRecord(): TrialRecord {
 export function enter(trial: Trial, phase: TrialPhase): void {
   trial.record.phase = phase;
   if (trial.signal.aborted) throw abortedFailure(trial);
+}
+
+/** Something that came up on the way and does not stop a trial. */
+export function warn(trial: Trial, what: string, message: string): void {
+  trial.record.warnings.push({ file: what, key: null, message, advice: "see events.jsonl" });
 }
 
 export function abortedFailure(trial: Trial, cause?: unknown): TrialFailure {

@@ -11,6 +11,8 @@ export interface VerifierLevel {
 export interface ModeChoice {
   readonly mode: VerifierMode;
   readonly from: "environment_mode" | "environment" | "default";
+  /** Whose word it is. */
+  readonly level: "task" | "step" | null;
 }
 
 /**
@@ -18,11 +20,13 @@ export interface ModeChoice {
  * word goes before the task's; if nobody says anything the mode is shared.
  */
 export function resolveVerifierMode(task: VerifierLevel, step?: VerifierLevel): ModeChoice {
-  for (const level of step === undefined ? [task] : [step, task]) {
-    if (level.mode !== null) return { mode: level.mode, from: "environment_mode" };
-    if (level.hasEnvironment) return { mode: "separate", from: "environment" };
+  const levels = [["step", step] as const, ["task", task] as const];
+  for (const [level, says] of levels) {
+    if (says === undefined) continue;
+    if (says.mode !== null) return { mode: says.mode, from: "environment_mode", level };
+    if (says.hasEnvironment) return { mode: "separate", from: "environment", level };
   }
-  return { mode: "shared", from: "default" };
+  return { mode: "shared", from: "default", level: null };
 }
 
 export type ImageChoice =

@@ -1,22 +1,22 @@
 import { TrialFailure } from "./trial-error.ts";
-import type { Trial } from "./trial.ts";
+import type { Step } from "./trial.ts";
 
 /** The verifier's time: one clock from creating its box to reading the reward. Dispose it, or its timer keeps the process alive. */
 export class VerifierDeadline implements Disposable {
   /** Fires when the time is over, or the caller gives up. */
   readonly signal: AbortSignal;
-  readonly #trial: Trial;
+  readonly #step: Step;
   readonly #timeoutMs: number;
   readonly #endsAt: number;
   readonly #over = new AbortController();
   readonly #timer: NodeJS.Timeout;
 
-  constructor(trial: Trial) {
-    this.#trial = trial;
-    this.#timeoutMs = trial.plan.verifier.timeoutMs;
+  constructor(step: Step) {
+    this.#step = step;
+    this.#timeoutMs = step.step.verifier.timeoutMs;
     this.#endsAt = performance.now() + this.#timeoutMs;
     this.#timer = setTimeout(() => this.#over.abort(new Error("the verifier's time is over")), this.#timeoutMs);
-    this.signal = AbortSignal.any([trial.signal, this.#over.signal]);
+    this.signal = AbortSignal.any([step.signal, this.#over.signal]);
   }
 
   get isOver(): boolean {
@@ -30,13 +30,13 @@ export class VerifierDeadline implements Disposable {
 
   /** The error as it is, or the timeout if that is what it came from. */
   translate(error: unknown): unknown {
-    if (!this.#over.signal.aborted || this.#trial.signal.aborted || error instanceof TrialFailure) return error;
+    if (!this.#over.signal.aborted || this.#step.signal.aborted || error instanceof TrialFailure) return error;
     return this.timeout(error);
   }
 
   /** The failure, in its phase: a box that could not be had, or tests that ran too long. */
   timeout(cause?: unknown): TrialFailure {
-    const { record } = this.#trial;
+    const { record } = this.#step;
     if (record.phase !== "provision") record.phase = "run";
     const what =
       record.phase === "provision"

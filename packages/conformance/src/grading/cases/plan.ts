@@ -71,7 +71,7 @@ export const planCases: readonly GradingCase[] = [
     async run(context) {
       const files = builtFiles(context);
       const plan = planTrial(await context.trials.load(files), withoutBuilds(context), { ignoreDockerfile: true });
-      assert.equal(plan.verifier.box?.image.kind, "agent-image");
+      assert.equal(plan.steps[0].verifier.box?.image.kind, "agent-image");
       const warnings = plan.warnings.filter(({ file }) => file === "tests/Dockerfile");
       assert.equal(warnings.length, 1, JSON.stringify(plan.warnings));
 
