@@ -56,7 +56,7 @@ export const drivers: readonly DriverUnderTest[] = [
     name: "k8s",
     experimental: true,
     // The API of the cluster is reached from within the node's network only.
-    runs: [{ backend: "kubernetes", insideNetwork: true }],
+    runs: [{ backend: "kubernetes", onlySuites: true, insideNetwork: true }],
   },
   { name: "prime", experimental: true, runs: [{ backend: "prime" }] },
 ];

@@ -19,7 +19,7 @@ const STREAMS: Readonly<Record<number, OutputStream>> = { [CHANNEL.stdout]: "std
 /** Servers refuse messages of 32 MiB; small ones are also faster. */
 const MAX_MESSAGE_BYTES = 64 * 1024;
 /** Output that nobody has taken yet; more than this holds the server back. */
-const MAX_WAITING_BYTES = 1024 * 1024;
+const MAX_WAITING_BYTES = 256 * 1024;
 /** Whoever sends more than this in one message is no API server. */
 const MAX_SERVER_MESSAGE_BYTES = 32 * 1024 * 1024;
 const MAX_ANSWER_BYTES = 64 * 1024;
