@@ -31,13 +31,17 @@ import { locate } from "./files.ts";
 import type { Images } from "./images.ts";
 import type { EngineFacts } from "./probe.ts";
 import { classifyEnd, type EngineEvent, type StatsAnswer, usageOf } from "./report.ts";
-import { inspectContainer, removeUntilGone } from "./teardown.ts";
+import { type ContainerInspection, inspectContainer, removeUntilGone } from "./teardown.ts";
 import { BOX_LABEL, containerOptions, execOptions } from "./translate.ts";
 
 const CREATE_TIMEOUT_MS = 2 * 60 * 1000;
 const MAX_LOG_BYTES = 64 * 1024;
 const MAX_EVENTS_BYTES = 1024 * 1024;
 const SHORT_PAUSE_MS = 50;
+/** How long the engine may take to describe a box as running that it has started. */
+const RUNNING_TIMEOUT_MS = 30_000;
+/** What engines call a container that has not run yet. */
+const NOT_YET: ReadonlySet<string> = new Set(["created", "configured", "initialized", "starting"]);
 
 /** What a box needs of its driver. */
 export interface BoxContext {
@@ -80,12 +84,26 @@ export class DockerBox implements BackendBox {
     this.#kind = await clock.race(this.#context.kind());
     if (this.#kind === "podman") this.#network.useOwnBridge();
     const image = await this.#createAndRun(clock);
-    const inspection = await inspectContainer(this.#engine, clock, this.handle);
+    const inspection = await this.#untilItRuns(clock);
     if (inspection?.State.Running === true) {
       await this.#network.check(clock, inspection);
       await this.#network.afterStart(clock, this.handle);
     }
     return { image, startedAtMs: this.#startedAtMs };
+  }
+
+  /** The engine has taken the call; the box is up, or has ended, when the engine describes it so. */
+  async #untilItRuns(clock: Deadline): Promise<ContainerInspection | null> {
+    const giveUpAt = performance.now() + RUNNING_TIMEOUT_MS;
+    for (;;) {
+      const inspection = await inspectContainer(this.#engine, clock, this.handle);
+      if (inspection === null || inspection.State.Running || !NOT_YET.has(inspection.State.Status)) return inspection;
+      if (performance.now() > giveUpAt) {
+        const message = `the engine has taken the start, and calls the box ${inspection.State.Status} ${RUNNING_TIMEOUT_MS} ms later; see the engine's log`;
+        throw this.#error("start", "ERR_BOX_START", message);
+      }
+      await clock.sleep(SHORT_PAUSE_MS);
+    }
   }
 
   async #createAndRun(clock: Deadline): Promise<BoxImage> {

@@ -1,7 +1,7 @@
 import type { ExecResult, Proof, Runtime, RuntimeDriver } from "@breakwater/runtime-api";
 import { describe, expect, it } from "vitest";
 import dockerDriver from "../../src/index.ts";
-import { CONTAINER, DEAD, ENDS, FakeDaemon, type Program, RUNNING, type Rule, type Script } from "./daemon.ts";
+import { CONTAINER, CREATED, DEAD, ENDS, FakeDaemon, type Program, RUNNING, type Rule, type Script } from "./daemon.ts";
 
 /*
  * Faults that people met and that no real engine can be made to show. A test is named after its row in the list of field reports. Nothing here needs an
@@ -162,6 +162,27 @@ describe.concurrent("what is done once", () => {
       [undefined, "ustar"],
     ]);
   });
+});
+
+describe.concurrent("a box that starts", () => {
+  it("B72: is up when the engine says that it runs, not when it has taken the call", async () => {
+    await using made = await start(rules({ on: INSPECT, when: "started", times: 5, answer: CREATED }));
+    const calls = made.daemon.requests.map(({ call }) => call);
+    const first = calls.indexOf(`POST /containers/${CONTAINER}/exec`);
+    expect(calls.slice(0, first).filter((call) => call === `GET /containers/${CONTAINER}/json`)).toHaveLength(6);
+  });
+
+  // A creation is not given up so soon: what it makes has to be removed. It has two minutes.
+  it.each(["GET /version", "GET /images/*/json", "PUT /containers/*/archive", INSPECT])(
+    "B23: is given up at the deadline when %s is never answered",
+    async (on) => {
+      await using made = await create(rules(...ENDS, { on, times: 1, answer: "never" }));
+      const begun = performance.now();
+      await expect(made.box.start({ timeoutMs: 2000 })).rejects.toMatchObject({ code: "ERR_TIMEOUT" });
+      expect(performance.now() - begun).toBeGreaterThan(1900);
+      expect(made.box.state).toBe("gone");
+    },
+  );
 });
 
 describe.concurrent("a network that is cut", () => {
