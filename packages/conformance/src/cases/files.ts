@@ -585,8 +585,8 @@ export const filesCases: readonly ConformanceCase[] = [
     async run({ ownBox }) {
       const box = await ownBox();
       await shell(box, "mkdir -p /work/in; echo x >/work/in/file; sleep 1; touch /var/tmp/mark; sleep 1");
-      // Directories tell of files that came and went.
-      const changed = `find / -xdev \\( -path /proc -o -path /sys -o -path /dev \\) -prune -o -newer /var/tmp/mark -print | sort`;
+      // Directories tell of files that came and went; the root of the box does not: newer engines make a folder there for a moment to read it.
+      const changed = `find / -mindepth 1 -xdev \\( -path /proc -o -path /sys -o -path /dev \\) -prune -o -newer /var/tmp/mark -print | sort`;
       await box.download(["/work"], AMPLE)[Symbol.asyncIterator]().next();
       await download(box, ["/work", "/etc"]);
       await box.readBounded("/work/in/file", { maxBytes: 10 });

@@ -1,4 +1,5 @@
-import { setTimeout as sleep } from "node:timers/promises";
+import { execFile } from "node:child_process";
+import { promisify } from "node:util";
 import type { NetworkPolicy, Runtime } from "@breakwater/runtime-api";
 import Dockerode from "dockerode";
 import { type Mutant, onExec, onHostNetwork } from "./mutant.ts";
@@ -186,10 +187,9 @@ export const networkMutants: readonly Mutant[] = [
   },
 ];
 
-/** With a capability that no program of a box has. */
+/** From the host: no program of a box may. */
 async function takeLoopbackDown(box: Runtime): Promise<void> {
-  const setFlags = `use Socket; socket(my $s, AF_INET, SOCK_DGRAM, 0) or die; ioctl($s, 0x8914, pack("a16 s x22", "lo", 0)) or die $!`;
-  const exec = await new Dockerode().getContainer(box.id).exec({ Cmd: ["perl", "-e", setFlags], Privileged: true });
-  await exec.start({});
-  while ((await exec.inspect()).Running) await sleep(100);
+  const { State } = await new Dockerode().getContainer(box.id).inspect();
+  const setFlags = `use Socket; socket(my $s, AF_INET, SOCK_DGRAM, 0) or die; my $flags = pack("a16 s x22", "lo", 0); ioctl($s, 0x8914, $flags) or die $!`;
+  await promisify(execFile)("nsenter", ["--target", String(State.Pid), "--net", "perl", "-e", setFlags]);
 }
