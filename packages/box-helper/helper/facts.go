@@ -10,9 +10,13 @@ import (
 func factsVerb() {
 	cwd, _ := os.Getwd()
 	uid := os.Getuid()
-	home := "/"
-	if who, err := lookUpUser(strconv.Itoa(uid)); err == nil {
-		home = who.home
+	// What the box's own files say of that user.
+	known, err := lookUpUser(strconv.Itoa(uid))
+	if err != nil {
+		known = identity{home: "/"}
 	}
-	say(map[string]any{"uid": uid, "gid": os.Getgid(), "cwd": cwd, "env": os.Environ(), "home": home})
+	say(map[string]any{
+		"uid": uid, "gid": os.Getgid(), "cwd": cwd, "env": os.Environ(),
+		"user": map[string]any{"gid": known.gid, "home": known.home},
+	})
 }
