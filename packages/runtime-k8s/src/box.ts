@@ -21,7 +21,7 @@ import {
 import type { Cluster } from "./cluster.ts";
 import type { Enforcement } from "./enforcement.ts";
 import { DRIVER, toRuntimeError } from "./errors.ts";
-import { openExec, StartSlots } from "./exec.ts";
+import { openExec, type PodExec, StartSlots } from "./exec.ts";
 import type { Images } from "./images.ts";
 import { becomes, dialFrom, type Policies } from "./network.ts";
 import type { Settings } from "./options.ts";
@@ -52,6 +52,8 @@ export class PodBox implements BackendBox {
   /** The cluster's id, once it has answered. */
   #uid: string | null = null;
   #creating = false;
+  #stopping = false;
+  readonly #execs = new Set<PodExec>();
 
   constructor(id: string, spec: RuntimeSpec, context: BoxContext) {
     this.#name = id;
@@ -116,7 +118,11 @@ export class PodBox implements BackendBox {
   async openExec(argv: readonly string[], clock: Deadline): Promise<BoxExec> {
     const { cluster, settings } = this.#context;
     const target = { pod: this.#name, container: BOX_CONTAINER, argv };
-    return openExec(cluster, target, settings.execProtocols, this.#slots, clock);
+    const isRunning = async (): Promise<boolean> => (await this.look(clock)) === "running";
+    const exec = await openExec(cluster, target, settings.execProtocols, this.#slots, clock, isRunning);
+    this.#execs.add(exec);
+    void exec.closed.then(() => this.#execs.delete(exec));
+    return exec;
   }
 
   async setNetwork(policy: NetworkPolicy, inside: HelperContext | null, clock: Deadline): Promise<void> {
@@ -127,6 +133,9 @@ export class PodBox implements BackendBox {
 
   /** Sealed: the pod goes on, and in it our hold alone, so that our helper can read what is there. */
   async stop(inside: HelperContext, clock: Deadline): Promise<StoppedBox> {
+    // What runs for callers is cut off first: that it was killed is no result of it.
+    if (!this.#stopping) for (const exec of this.#execs) exec.abort("the box was stopped");
+    this.#stopping = true;
     for (;;) {
       const pod = await this.#pod(clock);
       if (pod === null) throw this.#error("stopConfirmed", "ERR_BOX_LOST", "the pod no longer exists");

@@ -78,8 +78,8 @@ export class StartSlots {
 }
 
 /**
- * Starts a program in a container and connects its streams. Repeated only while the server has refused the connection, when nothing has started.
- * Throws `ClusterError`, `ConnectionError`.
+ * Starts a program in a container and connects its streams. Repeated only while the server has refused the connection, when nothing has started, and as long as
+ * the container runs. Throws `ClusterError`, `ConnectionError`.
  */
 export async function openExec(
   cluster: Cluster,
@@ -87,11 +87,20 @@ export async function openExec(
   protocols: readonly string[],
   slots: StartSlots,
   clock: Deadline,
+  isRunning: () => Promise<boolean> = () => Promise.resolve(true),
 ): Promise<PodExec> {
   const giveBack = await slots.take(clock);
   try {
-    const connect = async (): Promise<PodExec> => new PodExec(await openSocket(cluster, target, protocols, clock));
-    const isRetryable = (error: unknown): boolean => isStatus(error, 429, 500, 502, 503, 504);
+    let hasEnded = false;
+    const connect = async (): Promise<PodExec> => {
+      try {
+        return new PodExec(await openSocket(cluster, target, protocols, clock));
+      } catch (error) {
+        hasEnded = !(await isRunning());
+        throw error;
+      }
+    };
+    const isRetryable = (error: unknown): boolean => !hasEnded && isStatus(error, 429, 500, 502, 503, 504);
     const exec = await retry(clock, connect, { attempts: 5, isRetryable });
     void exec.begun(FIRST_MESSAGE_MS).then(giveBack);
     return exec;
@@ -200,6 +209,8 @@ async function readAnswer(response: IncomingMessage): Promise<string> {
  */
 export class PodExec implements BoxExec {
   readonly output: AsyncIterable<{ readonly stream: OutputStream; readonly chunk: Uint8Array }>;
+  /** The connection has ended. */
+  readonly closed: Promise<void>;
   readonly #socket: WebSocket;
   readonly #waiting: { readonly stream: OutputStream; readonly chunk: Uint8Array }[] = [];
   #waitingBytes = 0;
@@ -216,6 +227,7 @@ export class PodExec implements BoxExec {
   constructor(socket: WebSocket) {
     this.#socket = socket;
     this.output = this.#read();
+    this.closed = new Promise((resolve) => socket.once("close", () => resolve()));
     socket.on("message", (data) => this.#take(data as Buffer));
     socket.on("pong", () => {
       this.#isAlive = true;
@@ -259,6 +271,12 @@ export class PodExec implements BoxExec {
       return { exitCode: exitCode === KILLED ? KILLED : null };
     }
     return { exitCode: null, startFailure: status.message ?? status.reason ?? "the cluster gave no reason" };
+  }
+
+  /** Ends the connection for a reason of ours: whoever reads gets an error, not an end. */
+  abort(reason: string): void {
+    this.#fail(reason);
+    this.#socket.terminate();
   }
 
   close(): void {

@@ -24,7 +24,8 @@ interface Facts {
   readonly gid: number;
   readonly cwd: string;
   readonly env: readonly string[];
-  readonly home: string;
+  /** What the image's own files say of the user. */
+  readonly user: { readonly gid: number; readonly home: string };
 }
 
 /**
@@ -116,15 +117,22 @@ export function imageOf(id: string, facts: Facts): BoxImage {
       const at = entry.indexOf("=");
       return [entry.slice(0, at), entry.slice(at + 1)];
     })
-    .filter(([name, value]) => name !== "" && !OF_CLUSTER.test(name) && !(name === "HOME" && value === facts.home));
-  const isRoot = facts.uid === 0 && facts.gid === 0;
+    .filter(
+      ([name, value]) => name !== "" && !OF_CLUSTER.test(name) && !(name === "HOME" && value === facts.user.home),
+    );
   return {
     id,
     entrypoint: [],
     workdir: facts.cwd === "/" ? null : facts.cwd,
-    user: isRoot ? null : `${facts.uid}:${facts.gid}`,
+    user: userOf(facts),
     env: Object.fromEntries(env),
   };
+}
+
+/** Without the group where it is the user's own. */
+function userOf({ uid, gid, user }: Facts): string | null {
+  if (gid !== user.gid) return `${uid}:${gid}`;
+  return uid === 0 ? null : String(uid);
 }
 
 function imageId(pod: V1Pod): string {
