@@ -30,6 +30,7 @@ interface ConnectionState {
  */
 export function createHttpServer(box: GatewayBox, kind: "proxy" | "direct"): Server {
   const states = new WeakMap<Socket, ConnectionState>();
+  const broken = new WeakSet<Socket>();
   const stateOf = (socket: Socket, arrival: Arrival = { kind }): ConnectionState => {
     const state = states.get(socket) ?? { arrival, pending: 0, tail: Promise.resolve() };
     states.set(socket, state);
@@ -46,6 +47,8 @@ export function createHttpServer(box: GatewayBox, kind: "proxy" | "direct"): Ser
     noDelay: true,
   });
   server.timeout = IDLE_TIMEOUT_MS;
+  // A client that has said everything may end its direction and wait for the answer. (Node has this, and does not document it.)
+  Object.assign(server, { httpAllowHalfOpen: true });
 
   const onRequest = (incoming: IncomingMessage, response: ServerResponse): void => {
     const state = stateOf(incoming.socket);
@@ -70,6 +73,7 @@ export function createHttpServer(box: GatewayBox, kind: "proxy" | "direct"): Ser
     void tunnel(box, incoming, socket, (host) => {
       states.set(socket, { arrival: { kind: "tunnel", host }, pending: 0, tail: Promise.resolve() });
       server.emit("connection", socket);
+      socket.resume();
     });
   });
 
@@ -91,6 +95,8 @@ export function createHttpServer(box: GatewayBox, kind: "proxy" | "direct"): Ser
   });
 
   server.on("clientError", (error: NodeJS.ErrnoException, socket: Socket) => {
+    if (broken.has(socket)) return;
+    broken.add(socket);
     const isParserError = error.code?.startsWith("HPE_") ?? false;
     if (isParserError) box.deny(kind === "proxy" ? "proxy" : "http", null, kind === "proxy" ? 3128 : 80, "malformed");
     if (!socket.writable || socket.bytesWritten > 0) {

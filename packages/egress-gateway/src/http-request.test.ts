@@ -17,11 +17,10 @@ describe("a request", () => {
     [proxy, "http://example.com", host("example.com"), "example.com 80 /"],
     [proxy, "http://example.com?a", host("example.com"), "example.com 80 /?a"],
     [proxy, "HTTP://EXAMPLE.com:80/", host("Example.com."), "example.com 80 /"],
-    [proxy, "http://example.com/", [], "example.com 80 /"],
     [proxy, "http://example.com/http://evil.example/", host("example.com"), "example.com 80 /http://evil.example/"],
     [proxy, "http://93.184.215.14/", host("93.184.215.14"), "93.184.215.14 80 /"],
     [proxy, "http://[2606:2800:0:0::15]/", host("[2606:2800::15]"), "[2606:2800::15] 80 /"],
-    [proxy, "http://b\u00c3\u00bccher.example/", [], "xn--bcher-kva.example 80 /"],
+    [proxy, "http://b\u00c3\u00bccher.example/", host("xn--bcher-kva.example"), "xn--bcher-kva.example 80 /"],
     [direct, "/a", host("example.com"), "example.com 80 /a"],
     [direct, "//evil.example/a", host("example.com"), "example.com 80 //evil.example/a"],
     [direct, "/a", host("EXAMPLE.com:80"), "example.com 80 /a"],
@@ -43,16 +42,17 @@ describe("a request", () => {
     [proxy, "http://example.com:22/", host("example.com:22"), "403 port", "SSH's port"],
     [proxy, "http://example.com:/", host("example.com"), "403 host-invalid", "an empty port"],
     [proxy, "http://example.com:99999/", host("example.com"), "403 host-invalid", "no port"],
-    [proxy, "http:///a", [], "400 no-host", "no host"],
+    [proxy, "http:///a", host("example.com"), "400 no-host", "no host"],
     [proxy, "http://user@example.com/", host("example.com"), "403 host-invalid", "a user"],
     [proxy, "http://example.com@evil.example/", host("evil.example"), "403 host-invalid", "the host as a user"],
     [proxy, "http://evil.example\\@example.com/", host("example.com"), "403 host-invalid", "a backslash"],
-    [proxy, "http://example.com%00.evil.example/", [], "403 host-invalid", "an escaped NUL"],
-    [proxy, "http://example.com\0/", [], "403 host-invalid", "NUL"],
+    [proxy, "http://example.com%00.evil.example/", host("example.com"), "403 host-invalid", "an escaped NUL"],
+    [proxy, "http://example.com\0/", host("example.com"), "403 host-invalid", "NUL"],
     [proxy, "http://example.com/", host("evil.example"), "403 host-mismatch", "another host in the field"],
     [proxy, "http://example.com/", host("example.com:8080"), "403 host-mismatch", "another port in the field"],
     [proxy, "http://example.com/", host(""), "403 host-mismatch", "an empty field"],
     [proxy, "http://example.com/#a", host("example.com"), "403 form", "a fragment"],
+    [proxy, "http://example.com/", [], "400 no-host", "no host field"],
     [direct, "/a", [], "400 no-host", "no host"],
     [direct, "/a", host(""), "400 no-host", "an empty host"],
     [direct, "/a", host("example.com:8080"), "403 port", "another port"],
@@ -92,6 +92,11 @@ describe("a request", () => {
     [["Transfer-Encoding", ""], "400 framing"],
   ])("with %j: %s", (headers, expected) => {
     expect(read(direct, "/", ["Host", "example.com", ...headers])).toBe(expected);
+  });
+
+  it("of HTTP/1.0 needs no Host field where its address is absolute", () => {
+    expect(read(proxy, "http://example.com/", [], "1.0")).toBe("example.com 80 /");
+    expect(read(direct, "/", [], "1.0")).toBe("400 no-host");
   });
 
   it("of HTTP/1.0 has no chunks", () => {

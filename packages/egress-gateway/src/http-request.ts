@@ -53,7 +53,8 @@ export function readRequest(head: RequestHead, arrival: Arrival): Asked {
     port,
   });
   if (!isFramedOnce(head, fields)) return refuse(400, "framing");
-  if (hosts.length > 1) return refuse(400, "no-host");
+  // HTTP/1.0 knows no Host field.
+  if (hosts.length > 1 || (hosts.length === 0 && head.httpVersion !== "1.0")) return refuse(400, "no-host");
 
   const absolute = /^([a-z][a-z0-9+.-]*):\/\/([^/?#]*)([^#]*)$/i.exec(head.url);
   if (absolute === null && !head.url.startsWith("/")) return refuse(403, "form");
