@@ -12,14 +12,19 @@ describe("boxPod", () => {
     image: "an/image:1",
     cpus: 0.5,
     memoryMb: 256,
+    storageMb: 1024,
     network: { initial: { mode: "no-network" } },
   });
   const { spec: pod, metadata } = boxPod(spec, image, identity, settings);
   const [container] = pod?.containers ?? [];
 
   it("asks for exactly what the box may have", () => {
-    const limits = { cpu: "500m", memory: "256Mi" };
+    const limits = { cpu: "500m", memory: "256Mi", "ephemeral-storage": "1024Mi" };
     expect(container?.resources).toEqual({ limits, requests: limits });
+  });
+
+  it("has no limit of storage but the box's: the smallest would hold for the whole pod", () => {
+    expect(pod?.initContainers?.[0]?.resources?.limits).not.toHaveProperty("ephemeral-storage");
   });
 
   it("gives the box no identity in the cluster and none of its names", () => {

@@ -25,14 +25,16 @@ export const MANAGED_BY = "breakwater";
 /** Beyond the lifetime, for a driver that died before it could count it: pulling the image counts here. */
 const START_ALLOWANCE_SECONDS = 45 * 60;
 const GRACE_SECONDS = 1;
-/** What a box may use of its node's disk when nobody says. */
-const HELPER_STORAGE_MB = 64;
+/** Without a limit of storage: what one container of a pod may use holds for all of them together. */
 const HELPER_RESOURCES: V1ResourceRequirements = {
-  requests: { cpu: "50m", memory: "64Mi", "ephemeral-storage": `${HELPER_STORAGE_MB}Mi` },
-  limits: { memory: "64Mi", "ephemeral-storage": `${HELPER_STORAGE_MB}Mi` },
+  requests: { cpu: "50m", memory: "64Mi" },
+  limits: { memory: "64Mi" },
 };
+const HELPER_VOLUME_SIZE = "64Mi";
+/** What a box may use of its node's disk when nobody says; above it the pod is evicted, a while later. */
+const DEFAULT_STORAGE = "20Gi";
 /** What a box without limits asks of the scheduler. */
-const DEFAULT_REQUESTS = { cpu: "50m", memory: "64Mi" } as const;
+const DEFAULT_REQUESTS = { cpu: "50m", memory: "64Mi", "ephemeral-storage": "64Mi" } as const;
 
 /** What a pod is to us. */
 export interface PodIdentity {
@@ -165,7 +167,7 @@ function pod(container: V1Container, identity: PodIdentity, settings: Settings, 
         },
       ],
       containers: [container],
-      volumes: [{ name: HELPER_CONTAINER, emptyDir: { sizeLimit: `${HELPER_STORAGE_MB}Mi` } }],
+      volumes: [{ name: HELPER_CONTAINER, emptyDir: { sizeLimit: HELPER_VOLUME_SIZE } }],
       ...more,
     },
   };
@@ -177,7 +179,10 @@ function resourcesOf(spec: RuntimeSpec): V1ResourceRequirements {
   if (spec.cpus !== null) limits["cpu"] = `${Math.max(1, Math.round(spec.cpus * 1000))}m`;
   if (spec.memoryMb !== null) limits["memory"] = `${spec.memoryMb}Mi`;
   if (spec.storageMb !== null) limits["ephemeral-storage"] = `${spec.storageMb}Mi`;
-  return { limits, requests: { ...DEFAULT_REQUESTS, ...limits } };
+  return {
+    limits: { "ephemeral-storage": DEFAULT_STORAGE, ...limits },
+    requests: { ...DEFAULT_REQUESTS, ...limits },
+  };
 }
 
 /** The cluster replaces `$(NAME)` in commands; `$$` stands for `$`. */
