@@ -1,7 +1,7 @@
 import { join } from "node:path";
 
 import * as sealed from "../network/backend.ts";
-import { backendFolders, type BackendFolders } from "../src/folders.ts";
+import { backendFolders, bridgeName, type BackendFolders } from "../src/folders.ts";
 import { silentSteps, type Steps } from "../src/steps.ts";
 
 /** Podman as root, and as a user without privileges. */
@@ -40,7 +40,7 @@ export async function up(
   const ours = of(name, folders);
   const isRootless = name === "podman-rootless";
   const script = join(import.meta.dirname, isRootless ? "rootless.sh" : "podman.sh");
-  const program = [script, sealed.runFolder(ours), sealed.sealedDataFolder(ours)];
+  const program = [script, sealed.runFolder(ours), sealed.sealedDataFolder(ours), bridgeName(ours, name)];
   await sealed.startSealed({ packages: [...packages, ...(isRootless ? rootlessPackages : [])], program }, steps, ours);
   return await env(name, folders);
 }

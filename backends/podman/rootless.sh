@@ -1,8 +1,9 @@
 #!/bin/bash
-# rootless.sh RUN_FOLDER DATA_FOLDER: Podman's API service on RUN_FOLDER/docker.sock, run by a user without privileges, until TERM.
+# rootless.sh RUN_FOLDER DATA_FOLDER GROUP: Podman's API service on RUN_FOLDER/docker.sock, run by a user without privileges, until TERM.
 # Runs in mount, network and process namespaces of its own (see ../network/network.sh): the user and what is mounted here exist only in them.
 # All in functions: bash reads a script while it runs it, and this file may be changed meanwhile.
 set -euo pipefail
+. "$(dirname "$0")/../src/control-groups.sh"
 
 name=breakwater id=64990
 
@@ -20,10 +21,12 @@ make_folders() {
   mkdir -p "$run/home/.config/containers" "$run/runtime" "$run/images" "$run/home/networks"
   chown $id:$id "$data"
   mount --bind "$data" "$run/images"
-  for folder in /run/netns /dev/shm; do
+  for folder in /run/netns /dev/shm /dev/net; do
     mkdir -p $folder
     mount -t tmpfs -o mode=1777 "podman" $folder
   done
+  # Networks of boxes are programs that relay between a box and this device.
+  mknod -m 666 /dev/net/tun c 10 200
   ln -sf runtime/docker.sock "$run/docker.sock"
 }
 
@@ -51,6 +54,15 @@ END
   chmod 700 "$run/runtime"
 }
 
+# Boxes have no control groups of their own here: one for all of them keeps a fork bomb from the machine.
+join_control_group() {
+  prepare_control_groups "$group"
+  local folder=$cgroups/pids/$group
+  [ -e "$folder" ] || folder=$cgroups/$group
+  echo 1000 >"$folder/pids.max"
+  echo $$ >"$folder/cgroup.procs"
+}
+
 run_service() {
   cd /
   setpriv --reuid $id --regid $id --clear-groups --reset-env \
@@ -62,7 +74,8 @@ run_service() {
 }
 
 main() {
-  run=$1 data=$2
+  run=$1 data=$2 group=$3
+  join_control_group
   make_user
   make_folders
   write_configuration

@@ -132,6 +132,16 @@ export function engineApi(host: string): EngineApi {
   };
 }
 
+/** Whether an engine answers. Cheap, other than its version: Podman asks its distribution for its packages to tell that. */
+export async function engineAnswers(host: string, timeoutMs: number): Promise<boolean> {
+  try {
+    return (await engineApi(host).json("GET", "/_ping", { timeoutMs })) !== undefined;
+  } catch (error) {
+    if (error instanceof BackendError && error.code !== "USAGE") return false;
+    throw error;
+  }
+}
+
 /** Is there an engine, and which one? `undefined` when nothing answers within `timeoutMs`. */
 export async function engineVersion(host: string, timeoutMs = 3_000): Promise<string | undefined> {
   try {

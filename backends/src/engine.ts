@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 
 import { lastLines, runCommand } from "./command.ts";
-import { engineApi, engineVersion } from "./engine-api.ts";
+import { engineAnswers, engineApi } from "./engine-api.ts";
 import { BackendError } from "./errors.ts";
 import { freeSubnet, overlaps } from "./subnets.ts";
 import { ended, identify, isAlive, listProcesses, signal, terminate, type ProcessIdentity } from "./processes.ts";
@@ -69,8 +69,7 @@ export async function startPrivateEngine(options: PrivateEngineOptions): Promise
   const host = `unix://${engineSocket(options.runFolder)}`;
   const state = await readState(options.runFolder);
   // One that runs may be busy with somebody's boxes: it is given time before it counts as broken.
-  const isUp =
-    state !== undefined && isAlive(state.supervisor) && (await engineVersion(host, busyTimeoutMs)) !== undefined;
+  const isUp = state !== undefined && isAlive(state.supervisor) && (await engineAnswers(host, busyTimeoutMs));
   if (isUp) return host;
   await stopPrivateEngine(options);
 
@@ -117,7 +116,7 @@ export async function startPrivateEngine(options: PrivateEngineOptions): Promise
   await writeState(options.runFolder, { supervisor, bridge: options.bridge, addressPool, ...before });
 
   const deadline = Date.now() + startTimeoutMs;
-  while ((await engineVersion(host)) === undefined) {
+  while (!(await engineAnswers(host, startTimeoutMs))) {
     if (!isAlive(supervisor) || Date.now() > deadline) {
       const died = await engineDied(options.runFolder);
       await stopPrivateEngine(options);

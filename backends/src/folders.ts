@@ -15,7 +15,15 @@ export interface BackendFolders {
 /** The backends whose engine lives in namespaces of its own, with the fake internet. */
 export type SealedName = (typeof sealedNames)[number];
 
-const sealedNames = ["network", "podman", "kubernetes", "kubernetes-open", "docker-26", "docker-28", "podman-rootless"] as const;
+const sealedNames = [
+  "network",
+  "podman",
+  "kubernetes",
+  "kubernetes-open",
+  "docker-26",
+  "docker-28",
+  "podman-rootless",
+] as const;
 
 const defaultRunFolder = "/run/breakwater";
 
