@@ -18,7 +18,7 @@ make_user() {
 
 # Its folders; images are in the cache folder, which nobody but root can walk to by its own path.
 make_folders() {
-  mkdir -p "$run/home/.config/containers" "$run/runtime" "$run/images" "$run/home/networks"
+  mkdir -p "$run/home/.config/containers" "$run/runtime/networks" "$run/images"
   chown $id:$id "$data"
   mount --bind "$data" "$run/images"
   for folder in /run/netns /dev/shm /dev/net; do
@@ -44,7 +44,7 @@ exit_command_delay = 10
 [network]
 network_backend = "cni"
 cni_plugin_dirs = ["/usr/lib/cni"]
-network_config_dir = "$run/home/networks"
+network_config_dir = "$run/runtime/networks"
 default_subnet = "10.213.0.0/24"
 default_subnet_pools = [{ base = "10.214.0.0/16", size = 24 }]
 END
