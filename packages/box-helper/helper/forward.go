@@ -356,9 +356,19 @@ func ask(socket string, question []byte) ([]byte, error) {
 	}
 	size := binary.BigEndian.Uint16(length[:])
 	if size > maxDatagramBytes {
-		return nil, io.ErrShortBuffer
+		return askAgainOverTCP(question), nil
 	}
 	answer := make([]byte, size)
 	_, err = io.ReadFull(gateway, answer)
 	return answer, err
+}
+
+// askAgainOverTCP makes of a question the answer that there is no room for the answer.
+func askAgainOverTCP(question []byte) []byte {
+	const response, truncated = 0x80, 0x02
+	answer := append([]byte(nil), question...)
+	if len(answer) > 2 {
+		answer[2] |= response | truncated
+	}
+	return answer
 }

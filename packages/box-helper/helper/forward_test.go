@@ -291,6 +291,21 @@ func TestDatagramsAreAskedOverTheStream(t *testing.T) {
 	}
 }
 
+func TestAnAnswerWithoutRoomIsAskedForAgainOverTCP(t *testing.T) {
+	folder := t.TempDir()
+	gatewaySocket(t, folder, "53", func(c *net.UnixConn) {
+		defer c.Close()
+		io.ReadFull(c, make([]byte, 14))
+		c.Write(binary.BigEndian.AppendUint16(nil, maxDatagramBytes+1))
+		c.Write(make([]byte, maxDatagramBytes+1))
+	})
+	connection := dialUDP(t, startForwarder(t, newForwarder(folder), route{0, "53", true})[0])
+	connection.Write([]byte("id\x01\x00question"))
+	if got := readDatagram(t, connection); got != "id\x83\x00question" {
+		t.Errorf("%q", got)
+	}
+}
+
 func TestGiantDatagramsAndFloodsAreDropped(t *testing.T) {
 	folder := t.TempDir()
 	var asked atomic.Int64
