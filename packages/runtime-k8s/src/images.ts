@@ -90,6 +90,17 @@ export class Images {
     return operate(undefined, doing, (clock) => this.#askPod(clock, reference), PREPARE_TIMEOUT_MS);
   }
 
+  #parseFacts(answer: string): Facts {
+    const facts = JSON.parse(answer || "null") as Partial<Facts> | null;
+    if (typeof facts?.uid === "number" && typeof facts.user?.gid === "number") return facts as Facts;
+    throw new RuntimeError({
+      code: "ERR_IMAGE_UNFIT",
+      driver: DRIVER,
+      operation: "prepareImage",
+      message: `the helper of ${this.#settings.helperImage} does not answer as this version of the driver wants; build the image anew from the @breakwater/box-helper that is installed`,
+    });
+  }
+
   async #askPod(clock: Deadline, reference: string): Promise<BoxImage> {
     const name = `breakwater-image-${randomBytes(8).toString("hex")}`;
     const expiresAtMs = Date.now() + PREPARE_TIMEOUT_MS;
@@ -101,7 +112,7 @@ export class Images {
       const running = await awaitStart(this.#cluster, clock, created, { operation: "prepareImage", scheduleTimeoutMs });
       const target = { pod: name, container: BOX_CONTAINER, argv: [BOX_HELPER_PATH, "facts"] };
       const answer = await ask(this.#cluster, target, execProtocols, new StartSlots(), clock);
-      return imageOf(imageId(running), JSON.parse(answer) as Facts);
+      return imageOf(imageId(running), this.#parseFacts(answer));
     } finally {
       const doing = { operation: "prepareImage", what: `removing the pod ${name}` };
       const uid = created.metadata?.uid ?? "";
