@@ -332,7 +332,7 @@ export class DockerBox implements BackendBox {
   }
 
   async usage(clock: Deadline): Promise<BoxUsage> {
-    const stats = await this.#engine.json<StatsAnswer>(clock, {
+    const stats = await this.#engine.json<StatsAnswer | null>(clock, {
       method: "GET",
       path: `/containers/${this.handle}/stats`,
       query: { stream: false, "one-shot": true },

@@ -49,11 +49,12 @@ export interface StatsAnswer {
   readonly memory_stats?: { readonly max_usage?: number };
 }
 
-export function usageOf(stats: StatsAnswer): BoxUsage {
-  const nanoseconds = stats.cpu_stats?.cpu_usage?.total_usage;
+/** `null`: Podman without control groups of its own keeps no figures. */
+export function usageOf(stats: StatsAnswer | null): BoxUsage {
+  const nanoseconds = stats?.cpu_stats?.cpu_usage?.total_usage;
   return {
     oomKills: null,
-    memoryPeakBytes: stats.memory_stats?.max_usage ?? null,
+    memoryPeakBytes: stats?.memory_stats?.max_usage ?? null,
     cpuMs: nanoseconds === undefined ? null : Math.round(nanoseconds / 1e6),
   };
 }
