@@ -124,6 +124,7 @@ describe.concurrent("images", () => {
     expect(trial.result.agent?.message).toMatch(/ENOENT|not found|no such/i);
     expect(trial.result.error).toMatchObject({
       reason: "crashed",
+      phase: "run",
       code: "ERR_VERIFIER_START",
       retry: "never",
     });
@@ -139,7 +140,12 @@ describe.concurrent("images", () => {
     };
     const trial = await workbench.run(files, { agent: shellAgent("true") });
     expect(trial.result.agent?.status).toBe("completed");
-    expect(trial.result.error).toMatchObject({ reason: "crashed", code: "ERR_VERIFIER_START", retry: "never" });
+    expect(trial.result.error).toMatchObject({
+      reason: "crashed",
+      phase: "run",
+      code: "ERR_VERIFIER_START",
+      retry: "never",
+    });
     await assertSettled(trial);
   });
 

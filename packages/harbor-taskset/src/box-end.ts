@@ -18,7 +18,20 @@ const REPORT_TIMEOUT_MS = 60_000;
  * for every other end: that is nothing that the work in the box can have brought about.
  */
 export async function endOfBox(trial: Trial, box: Runtime, of: "agent" | "verifier"): Promise<EndedByContents | null> {
+  return (await endAndReport(trial, box, of)).endedBy;
+}
+
+/** The same, with how many of its processes the box's memory limit has killed; `null` where the backend does not count. */
+export async function endAndReport(
+  trial: Trial,
+  box: Runtime,
+  of: "agent" | "verifier",
+): Promise<{ readonly endedBy: EndedByContents | null; readonly oomKills: number | null }> {
   const report = await box.report({ timeoutMs: REPORT_TIMEOUT_MS });
+  return { endedBy: endInReport(trial, box, of, report), oomKills: report.oomKills };
+}
+
+function endInReport(trial: Trial, box: Runtime, of: "agent" | "verifier", report: BoxReport): EndedByContents | null {
   const end = judgeEnd(report.endedBy, of, trial.capabilities);
   if (end === null) return null;
   if (of === "agent" && trial.record.agentBoxEndedBy !== null) return trial.record.agentBoxEndedBy;

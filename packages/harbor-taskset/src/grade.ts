@@ -1,7 +1,7 @@
 import { isRuntimeError, type ExecResult, type PreparedImage, type Runtime } from "@breakwater/runtime-api";
 
 import type { AgentBox } from "./agents.ts";
-import { endOfBox, isInfrastructure } from "./box-end.ts";
+import { endAndReport, isInfrastructure } from "./box-end.ts";
 import { workdirOf } from "./boxes.ts";
 import { freezeAgentBox, keepLogs, killWhatCanBeKilled } from "./collect.ts";
 import { OutputLog } from "./output-log.ts";
@@ -72,9 +72,9 @@ export async function grade(step: Step, box: Runtime, image: PreparedImage, opti
   const run = await underPolicy(step, box, network, () => runTests(step, box, image, options));
 
   // 11. What became of the box, and what is in it once nothing runs any more
-  const boxEndedBy = await endOfBox(step, box, of);
+  const { endedBy: boxEndedBy, oomKills } = await endAndReport(step, box, of);
   const { exitCode, timedOut, durationMs, output } = run;
-  outcome.verifier = { exitCode, timedOut, durationMs, output, rewardFrom: null, readFrom: null, boxEndedBy };
+  outcome.verifier = { exitCode, timedOut, durationMs, output, rewardFrom: null, readFrom: null, boxEndedBy, oomKills };
   if (run.error !== null && isInfrastructure(run.error) && boxEndedBy === null) throw run.error;
 
   const readFrom = await quietenGradingBox(step, box, boxEndedBy, options, timedOut);
@@ -85,6 +85,14 @@ export async function grade(step: Step, box: Runtime, image: PreparedImage, opti
 
   if (signal.aborted && found === null) throw abortedFailure(step);
   outcome.rewards = verdict(run, found, boxEndedBy, deadline);
+  if (of === "verifier" && oomKills !== null && oomKills > 0) {
+    const processes = oomKills === 1 ? "a process" : `${oomKills} processes`;
+    warn(
+      step,
+      "the verifier's box",
+      `its memory limit killed ${processes} of the tests; the reward that they left counts`,
+    );
+  }
 }
 
 async function runTests(

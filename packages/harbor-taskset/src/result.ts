@@ -136,6 +136,8 @@ export interface VerifierOutcome {
   readonly readFrom: CollectedFrom | null;
   /** Set if its box was ended by its contents; a valid reward counts all the same. */
   readonly boxEndedBy: EndedByContents | null;
+  /** How many processes the memory limit of the box had killed by then (in shared mode, the agent's too); `null` where the backend does not count. */
+  readonly oomKills: number | null;
 }
 
 /** Standard output and error of the tests as they came, both ends of it. */
