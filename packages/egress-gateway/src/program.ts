@@ -13,27 +13,40 @@ const EXIT_LIFETIME = 73;
 const EXIT_NO_GATEWAY = 69;
 const WATCH_INTERVAL_MS = 1000;
 const CONTROL_PATIENCE_MS = 10_000;
+const CLOSE_TIMEOUT_MS = 5000;
 
 const [verb, ...args] = process.argv.slice(2);
+const { values } = parseOptions();
 if (verb === "serve") await serve();
 else if (verb === "control") await control();
 else usage();
 
+function parseOptions() {
+  const options = {
+    "lifetime-ms": { type: "string" },
+    "orphan-ms": { type: "string" },
+    boxes: { type: "string", default: BOXES_DIRECTORY },
+    control: { type: "string", default: CONTROL_DIRECTORY },
+  } as const;
+  try {
+    return parseArgs({ args, options });
+  } catch {
+    return usage();
+  }
+}
+
 async function serve(): Promise<void> {
-  const { values } = parseArgs({
-    args,
-    options: { "lifetime-ms": { type: "string" }, "orphan-ms": { type: "string" } },
-  });
   const lifetimeMs = Number(values["lifetime-ms"]);
   const orphanMs = Number(values["orphan-ms"]);
   if (!(lifetimeMs > 0) || !(orphanMs > 0)) usage();
 
   const gateway = new Gateway({
-    boxesDirectory: BOXES_DIRECTORY,
-    controlDirectory: CONTROL_DIRECTORY,
+    boxesDirectory: values.boxes,
+    controlDirectory: values.control,
     network: systemNetwork(),
   });
   const end = (code: number): void => {
+    setTimeout(() => process.exit(code), CLOSE_TIMEOUT_MS);
     gateway.close().then(
       () => process.exit(code),
       () => process.exit(code),
@@ -59,7 +72,7 @@ async function serve(): Promise<void> {
 async function control(): Promise<void> {
   const deadline = performance.now() + CONTROL_PATIENCE_MS;
   for (;;) {
-    const socket = connect(controlSocket(CONTROL_DIRECTORY));
+    const socket = connect(controlSocket(values.control));
     try {
       await new Promise<void>((resolve, reject) => socket.once("connect", resolve).once("error", reject));
       socket.on("error", () => undefined).once("close", () => process.exit(0));
@@ -77,6 +90,8 @@ async function control(): Promise<void> {
 }
 
 function usage(): never {
-  process.stderr.write("usage: gateway serve --lifetime-ms N --orphan-ms N | gateway control\n");
+  process.stderr.write(
+    "usage: gateway serve --lifetime-ms N --orphan-ms N [--boxes FOLDER] [--control FOLDER] | gateway control [--control FOLDER]\n",
+  );
   process.exit(EXIT_USAGE);
 }
