@@ -39,8 +39,8 @@ export interface BackendBox {
   look(clock: Deadline): Promise<"running" | "frozen" | "ended" | "gone">;
 
   /**
-   * Starts a program of ours as root in `/` with an empty environment, argv as it is, and connects its three streams. Only what is known to have started nothing
-   * is ever repeated. After `stop` it is called only to read files, and only where `locate` is missing.
+   * Starts a program of ours in a box that runs, as root in `/` with an empty environment, argv as it is, and connects its three streams. Only what is known to have
+   * started nothing is ever repeated. With `stop: "sealed"` also called after `stop`, for our reader.
    */
   openExec(argv: readonly string[], clock: Deadline): Promise<BoxExec>;
   /** The backend ends an exec's connection when its program ends, whatever input is under way. Default is `false`. */
@@ -59,6 +59,8 @@ export interface BackendBox {
    * box that runs it.
    */
   locate?(path: string, clock: Deadline): Promise<LocatedPath>;
+  /** With `stop: "halted"` and without `locate`: starts our reader over the files of a box that has stopped, as `openExec` does in one that runs. */
+  openReader?(argv: readonly string[], clock: Deadline): Promise<BoxExec>;
 
   /**
    * Changes the policy and proves that it is in force, from within unless the box is frozen. Absent with `networkChange: "none"`. When it throws, the box is

@@ -52,6 +52,7 @@ import {
   removePaths,
   usage,
 } from "./in-box.ts";
+import { proofOf } from "./proof.ts";
 import { settlesWithin } from "./timers.ts";
 import { uploadThroughHelper } from "./upload.ts";
 
@@ -243,8 +244,11 @@ class Box implements Runtime {
 
   async #openExec(helperArgv: readonly string[], signal: AbortSignal): Promise<BoxExec> {
     let opening: Promise<BoxExec> | undefined;
-    const open = (clock: Deadline): Promise<BoxExec> =>
-      (opening = this.#backend.openExec([BOX_HELPER_PATH, ...helperArgv], clock));
+    const open = (clock: Deadline): Promise<BoxExec> => {
+      const argv = [BOX_HELPER_PATH, ...helperArgv];
+      const reader = this.#state === "stopped" ? this.#backend.openReader?.(argv, clock) : undefined;
+      return (opening = reader ?? this.#backend.openExec(argv, clock));
+    };
     try {
       return await this.#within("exec", "starting a program", { signal }, TIMEOUT_MS, open);
     } catch (error) {
@@ -376,7 +380,9 @@ class Box implements Runtime {
       }
     }
     const isReadable =
-      this.#state === "running" || (this.#state === "stopped" && (this.#capabilities?.stop === "sealed" || !onMemory));
+      this.#state === "running" ||
+      (this.#state === "stopped" &&
+        (this.#capabilities?.stop === "sealed" || (!onMemory && this.#backend.openReader !== undefined)));
     if (isReadable) return archiveThroughHelper(this.#inside(operation), path, limits, clock.signal);
     if (!onMemory) throw this.#wrongState(operation, "our helper reads files here, and it does not run now");
     throw this.#error(
@@ -554,12 +560,7 @@ class Box implements Runtime {
     if (this.#state === "starting") throw this.#wrongState("teardownConfirmed", "wait for start to end, or abort it");
     const proof = this.#asked
       ? await this.#remove(options)
-      : {
-          id: this.id,
-          question: "was anything created for this box",
-          answer: "no create call was made",
-          at: new Date().toISOString(),
-        };
+      : proofOf(this.id, "was anything created for this box", "no create call was made");
     this.#state = "gone";
     return proof;
   }

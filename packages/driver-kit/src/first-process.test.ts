@@ -1,7 +1,7 @@
 import { parseRuntimeSpec, type RuntimeSpec, type RuntimeSpecInput } from "@breakwater/runtime-api";
 import { describe, expect, it } from "vitest";
 import type { BoxImage } from "./backend-box.ts";
-import { holdArgv, programEnvironment } from "./first-process.ts";
+import { boxImage, holdArgv, programEnvironment } from "./first-process.ts";
 
 const plain: BoxImage = { id: "sha256:1", entrypoint: [], workdir: null, user: null, env: {} };
 const rich: BoxImage = {
@@ -15,6 +15,24 @@ const rich: BoxImage = {
 function spec(input: Partial<RuntimeSpecInput> = {}): RuntimeSpec {
   return parseRuntimeSpec({ image: "debian", ...input });
 }
+
+describe("an image", () => {
+  it("without a configuration has defaults", () => {
+    expect(boxImage("x")).toEqual({ ...plain, id: "x" });
+    expect(boxImage("x", { Entrypoint: null, WorkingDir: "", User: "", Env: null })).toEqual({ ...plain, id: "x" });
+  });
+
+  it("has its configuration's parts, the environment by name", () => {
+    const Env = ["PATH=/opt/bin:/bin", "A=1=2", "B=", "=x"];
+    expect(boxImage("x", { Entrypoint: "/one", WorkingDir: "/srv", User: "1:2", Env })).toEqual({
+      id: "x",
+      entrypoint: ["/one"],
+      workdir: "/srv",
+      user: "1:2",
+      env: { PATH: "/opt/bin:/bin", A: "1=2", B: "" },
+    });
+  });
+});
 
 describe("the first process", () => {
   it("is our hold, for the box's lifetime", () => {

@@ -16,6 +16,29 @@ export function holdArgv(spec: RuntimeSpec, image: BoxImage): readonly string[] 
   return [...hold, ...user, "--cwd", spec.workdir ?? image.workdir ?? "/", "--", ...image.entrypoint];
 }
 
+/** The part of an image's configuration that counts, as OCI images and Docker's descriptions of images have it. */
+export interface ImageConfig {
+  readonly Entrypoint?: readonly string[] | string | null;
+  readonly WorkingDir?: string;
+  readonly User?: string;
+  /** `NAME=value`. */
+  readonly Env?: readonly string[] | null;
+}
+
+export function boxImage(id: string, config?: ImageConfig | null): BoxImage {
+  const entrypoint = config?.Entrypoint ?? [];
+  const env = (config?.Env ?? []).map(
+    (entry) => [entry.slice(0, entry.indexOf("=")), entry.slice(entry.indexOf("=") + 1)] as const,
+  );
+  return {
+    id,
+    entrypoint: typeof entrypoint === "string" ? [entrypoint] : [...entrypoint],
+    workdir: config?.WorkingDir || null,
+    user: config?.User || null,
+    env: Object.fromEntries(env.filter(([name]) => name !== "")),
+  };
+}
+
 /** The environment of every program: the image's, then what the network policy adds, then the spec's, then the call's. */
 export function programEnvironment(
   spec: RuntimeSpec,

@@ -135,12 +135,9 @@ export function archiveThroughHelper(
   ] as const;
   const stream = new PassThrough();
   const enough = new AbortController();
-  const room = async (): Promise<void> => {
-    await new Promise<void>((resolve) => {
-      stream.once("drain", resolve);
-      stream.once("close", resolve);
-    });
-  };
+  let wake = (): void => undefined;
+  for (const event of ["drain", "close"]) stream.on(event, () => wake());
+  const room = (): Promise<void> => new Promise((resolve) => (wake = resolve));
   const sending = context
     .runHelper(argv, {
       signal: AbortSignal.any([signal, enough.signal]),
@@ -152,7 +149,7 @@ export function archiveThroughHelper(
     .then(
       (result) => {
         const said = lines(result.stderr);
-        const failure = failureOf(context, argv, result, said) ?? skipped(context, path, said);
+        const failure = failureOf(context, argv, result, said, path) ?? skipped(context, path, said);
         if (failure === null) stream.end();
         else stream.destroy(failure);
       },
@@ -197,6 +194,7 @@ function failureOf(
   argv: readonly string[],
   result: ExecResult,
   answer: readonly unknown[],
+  about?: string,
 ): RuntimeError | null {
   const fail = (details: {
     readonly code: RuntimeError["code"];
@@ -211,7 +209,12 @@ function failureOf(
   if (problem !== undefined) {
     const { code: errno, path, message } = problem;
     const code = errno === "ERR_LIMIT" ? "ERR_LIMIT" : codeOfErrno(errno);
-    return fail({ code, errno, path, message: `${path ?? argv.at(-1)} in the box: ${message} (${errno})` });
+    return fail({
+      code,
+      errno,
+      path: about ?? path,
+      message: `${path ?? argv.at(-1)} in the box: ${message} (${errno})`,
+    });
   }
   if (result.exitCode === 0 && !(result.truncated && argv[0] !== "tar-out")) return null;
   const said = Buffer.from(result.stderr).toString("utf8").slice(0, 500);
