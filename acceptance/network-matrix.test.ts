@@ -44,14 +44,23 @@ async function switches({ dir }: Line): Promise<readonly string[]> {
     .map(({ details = {} }) => (details["policy"] as { readonly mode: string }).mode);
 }
 
-/** What the task's data say, as the tests write it down. */
+/** What the task's data say, as the tests write it down; of several steps the mean. */
 async function expected(group: string, name: string): Promise<Readonly<Record<string, number>>> {
-  const file = await readFile(join(EXAMPLES, group, name, "tests/expected.json"), "utf8");
-  const { agent, verifier } = JSON.parse(file) as Record<"agent" | "verifier", Readonly<Record<string, string>>>;
-  const observations = Object.entries({ agent, verifier }).flatMap(([who, seen]) =>
-    Object.entries(seen).map(([url, status]) => [`${who}: ${url}`, status === "reachable" ? 1 : 0] as const),
-  );
-  return { reward: 1, ...Object.fromEntries(observations) };
+  const task = join(EXAMPLES, group, name);
+  const steps = await readdir(join(task, "steps")).catch(() => []);
+  const folders = steps.length === 0 ? [task] : steps.map((step) => join(task, "steps", step));
+  const rewards: Record<string, number> = { reward: 1 };
+  for (const folder of folders) {
+    const file = await readFile(join(folder, "tests/expected.json"), "utf8");
+    const { agent, verifier } = JSON.parse(file) as Record<"agent" | "verifier", Readonly<Record<string, string>>>;
+    for (const [who, seen] of Object.entries({ agent, verifier })) {
+      for (const [url, status] of Object.entries(seen)) {
+        const key = `${who}: ${url}`;
+        rewards[key] = (rewards[key] ?? 0) + (status === "reachable" ? 1 : 0) / folders.length;
+      }
+    }
+  }
+  return rewards;
 }
 
 /** The policies that are switched to, in order; the tests' last one is not undone, as the box is stopped next. */
@@ -61,6 +70,11 @@ const SWITCHES: Readonly<Record<string, readonly string[]>> = {
   "e-v-diff": ["no-network"],
   "v-ve-diff": ["allowlist"],
   "shared-allowlist": ["allowlist", "no-network", "allowlist"],
+  "e-ve-sa-sv-diff": ["public", "no-network", "allowlist"],
+  "sa-sv-diff": ["no-network", "public", "no-network"],
+  "sv-sve-diff": ["allowlist"],
+  // The first step's tests are in a box that goes on, and the second agent has what those tests had: both are undone.
+  "steps-mixed": ["no-network", "public", "no-network", "public"],
 };
 
 const EXTRA_HOSTS: readonly (readonly [task: string, flag: string])[] = [
