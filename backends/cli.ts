@@ -1,6 +1,7 @@
 /**
  * `node --conditions=@breakwater/source backends/cli.ts NAME up|down|status|env`: stands up what tests need.
  */
+import * as bubblewrap from "./bubblewrap/backend.ts";
 import * as docker from "./docker/backend.ts";
 import * as newerEngines from "./engines/backend.ts";
 import * as kubernetes from "./kubernetes/backend.ts";
@@ -36,6 +37,7 @@ const backends: Readonly<Record<string, Backend>> = {
     },
     run: (argv) => network.runAttached(argv),
   },
+  bubblewrap,
   prime,
   podman: sealedEngine(podman, "podman"),
   "podman-rootless": sealedEngine(podman, "podman-rootless"),

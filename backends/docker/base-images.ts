@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import { createReadStream } from "node:fs";
 import { mkdir } from "node:fs/promises";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { Readable } from "node:stream";
 
 import { engineApi, type EngineApi } from "../src/engine-api.ts";
@@ -54,10 +54,31 @@ export async function ensureBaseImages(host: string, cacheFolder: string, steps:
   await Promise.all([debian12, debian13].map((base) => ensureBaseImage(engine, base, cacheFolder, steps)));
 }
 
+/**
+ * The root file system of a base image as a tar archive: in the cache folder already, else made from Debian's packages.
+ *
+ * Errors: `MISSING_TOOL` or `NEEDS_ROOT`, `COMMAND_FAILED`, `TIMEOUT`.
+ */
+export async function ensureArchive(base: BaseImage, cacheFolder: string, steps: Steps): Promise<string> {
+  const archive = archivePath(base, cacheFolder);
+  await withLock(archive, 900_000, async () => {
+    if (await exists(archive)) {
+      steps.done(`${archive} is there`);
+    } else {
+      await bootstrap(base, archive, steps);
+      steps.done(`${base.suite} made from Debian's packages`);
+    }
+  });
+  return archive;
+}
+
+export function archivePath(base: BaseImage, cacheFolder: string): string {
+  return join(cacheFolder, "rootfs", `${base.suite}-${process.arch}-${contentKey(base)}.tar`);
+}
+
 async function ensureBaseImage(engine: EngineApi, base: BaseImage, cacheFolder: string, steps: Steps): Promise<void> {
   const key = contentKey(base);
-  const folder = join(cacheFolder, "rootfs");
-  const archive = join(folder, `${base.suite}-${process.arch}-${key}.tar`);
+  const archive = archivePath(base, cacheFolder);
   await withLock(archive, 900_000, async () => {
     if ((await imageKey(engine, base.image)) === key) {
       steps.done(`${base.image} is there`);
@@ -68,7 +89,6 @@ async function ensureBaseImage(engine: EngineApi, base: BaseImage, cacheFolder: 
         steps.done(`${base.image} built on ${base.registryImage}`);
         return;
       }
-      await mkdir(folder, { recursive: true });
       await bootstrap(base, archive, steps);
       steps.done(`${base.suite} made from Debian's packages`);
     }
@@ -137,6 +157,7 @@ async function buildFromRegistry(engine: EngineApi, base: BaseImage, key: string
 
 async function bootstrap(base: BaseImage, archive: string, steps: Steps): Promise<void> {
   const advice = `pull or build an image tagged ${base.image} with ${base.packages.join(", ")}, labelled ${keyLabel}=${contentKey(base)}`;
+  await mkdir(dirname(archive), { recursive: true });
   try {
     await bootstrapDebian(base, archive, steps);
   } catch (error) {
