@@ -1,5 +1,5 @@
 // npm run test:mutants [-- --neighbours] [-- arguments for vitest]: for each case of the contract a driver with that promise broken. Does the case
-// notice? With --neighbours: and do the other cases of its area that are quick stay green? A whole run with neighbours writes bench/mutants.md.
+// notice? With --neighbours: and do the other cases of its area that are quick stay green? A whole run writes bench/mutants.md.
 
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -19,7 +19,8 @@ interface Verdict {
   readonly mutant: string;
   readonly verdict: string;
   readonly said: string;
-  readonly also: readonly string[];
+  /** `null`: not tried. */
+  readonly also: readonly string[] | null;
 }
 
 /** Whatever needs servers that boxes may try to reach runs on the sealed engine, within the network of its host; all else on the other one. */
@@ -60,7 +61,7 @@ try {
   const verdicts = lines.map((line) => JSON.parse(line) as Verdict);
   process.stdout.write(`\n${describeFailures(results)}\n\n${printed(verdicts)}\n`);
   const took = seconds(performance.now() - started);
-  if (args.length === 0 && neighbours) await writeFile(TABLE, asMarkdown(verdicts, origin, took));
+  if (args.length === 0) await writeFile(TABLE, asMarkdown(verdicts, origin, took));
 } finally {
   await rm(folder, { recursive: true, force: true });
 }
@@ -73,7 +74,7 @@ function caughtOf(verdicts: readonly Verdict[]): string {
 function printed(verdicts: readonly Verdict[]): string {
   const width = Math.max(...verdicts.map((it) => it.case.length), 0);
   const rows = verdicts.map((it) => {
-    const also = it.also.length === 0 ? "" : `; also red: ${it.also.join(", ")}`;
+    const also = it.also === null || it.also.length === 0 ? "" : `; also red: ${it.also.join(", ")}`;
     return `${it.case.padEnd(width)}  ${it.verdict.padEnd(26)}  a driver that ${it.mutant}${also}`;
   });
   return ["case, verdict, mutant", ...rows, "", caughtOf(verdicts)].join("\n");
@@ -81,12 +82,17 @@ function printed(verdicts: readonly Verdict[]): string {
 
 function asMarkdown(verdicts: readonly Verdict[], where: string, took: string): string {
   const rows = verdicts.map(({ case: id, mutant, verdict, said, also }) => {
-    const others = also.length === 0 ? "none" : also.map((it) => `\`${it.replace(" ", "` ")}`).join(", ");
+    const others =
+      also === null
+        ? "not tried"
+        : also.length === 0
+          ? "none"
+          : also.map((it) => `\`${it.replace(" ", "` ")}`).join(", ");
     return `| \`${id}\` | ${[mutant, verdict, said, others].map(cell).join(" | ")} |`;
   });
   return `# Mutants
 
-Written by \`npm run test:mutants -- --neighbours\`. For each MUST case that the Docker driver has to pass: the real driver on a real engine with that one
+Written by \`npm run test:mutants${neighbours ? " -- --neighbours" : ""}\`. For each MUST case that the Docker driver has to pass: the real driver on a real engine with that one
 promise broken, what became of the case, and which other cases of its area that are quick went red too.
 
 ${where}

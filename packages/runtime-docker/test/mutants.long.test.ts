@@ -78,7 +78,7 @@ describe("mutants of the Docker driver", () => {
       const needsServers = target.prerequisites?.some((it) => it.startsWith("network.")) ?? false;
       if (targets !== undefined && !needsServers) return skip("needs no servers: run on an engine that has none");
 
-      const verdict: Verdict = { case: mutant.id, mutant: mutant.does, verdict: "NOT CAUGHT", said: "", also: [] };
+      const verdict: Verdict = { case: mutant.id, mutant: mutant.does, verdict: "NOT CAUGHT", said: "", also: null };
       try {
         await assertCaught(mutant, target, suite, verdict);
         if (MUTANT_NEIGHBOURS !== undefined) await assertNeighboursKept(mutant, suite, verdict);
@@ -96,8 +96,8 @@ interface Verdict {
   verdict: string;
   /** The first line of the assertion. */
   said: string;
-  /** Other cases that went red, with the reason if there is one. */
-  also: readonly string[];
+  /** Other cases that went red, with the reason if there is one; `null`: not tried. */
+  also: readonly string[] | null;
 }
 
 async function assertCaught(
@@ -136,6 +136,7 @@ async function assertNeighboursKept(mutant: Mutant, suite: SuiteOptions, verdict
     const error = outcomes[index];
     return error === undefined || reasons.has(id) ? [] : [`${id}: ${error.message}`];
   });
+  if (unexpected.length > 0) console.info(`${mutant.id}: unexpectedly red too:\n${unexpected.join("\n")}`);
   expect(unexpected).toEqual([]);
 }
 

@@ -644,7 +644,9 @@ export const execCases: readonly ConformanceCase[] = [
     async run({ sharedBox }) {
       const box = await sharedBox();
       const marker = uniqueSeconds();
-      const result = await box.exec(["sh", "-c", `sleep ${marker} >/dev/null 2>&1 & echo hi`]);
+      const letGo = `/var/tmp/quiet-${marker}`;
+      const child = `(exec >/dev/null 2>&1; : >${letGo}; exec sleep ${marker}) &`;
+      const result = await box.exec(["sh", "-c", `${child} until [ -e ${letGo} ]; do sleep 0.1; done; echo hi`]);
       assert.deepEqual([outcome(result), result.streamsClosed], [[0, "hi\n", ""], true]);
       await untilSleeping(box, 1, marker);
       await endSleepers(box, marker);
@@ -899,14 +901,16 @@ export const execCases: readonly ConformanceCase[] = [
     title: "give a typed error when the box has lost its programs, and go on",
     promise: "Could not start the program is a typed error; the box goes on.",
     covers: ["B14", "B48"],
-    async run({ ownBox }) {
+    async run({ ownBox, capabilities }) {
       const box: Runtime = await ownBox();
       await shell(
         box,
         "echo kept >/tmp/kept; rm -rf /bin/* /usr/bin/* /usr/local/bin/* /sbin/* /usr/sbin/* 2>/dev/null; true",
       );
       const error = await rejection(box.exec(["true"]), "ERR_EXEC_START");
-      assert.deepEqual([error.step, error.errno], ["exec", "ENOENT"]);
+      // A backend that starts programs by the image's own shell cannot even start our helper any more.
+      if (error.step !== "helper" || capabilities.firstProcess === "ours")
+        assert.deepEqual([error.step, error.errno], ["exec", "ENOENT"]);
       assert.equal(text((await box.readBounded("/tmp/kept", { maxBytes: 100 })) ?? new Uint8Array()), "kept\n");
       assert.equal(box.state, "running");
     },
