@@ -23,6 +23,8 @@ const (
 	takenBytes = 8 << 20
 	// Without a call for so long the owner is lost.
 	jobLease = 2 * time.Minute
+	// The most output of one stream that is in an answer itself.
+	inlineBytes = 64 << 10
 	// How long a keeper may take to listen.
 	keeperPatience = 20 * time.Second
 	// News of other jobs that come so soon after the first ones travel with them.
@@ -53,6 +55,9 @@ type jobRequest struct {
 type piece struct {
 	At   int64  `json:"at"`
 	Data []byte `json:"data"`
+	// Output that is too much for an answer: a file with it, there until more of the stream is had.
+	File  string `json:"file,omitempty"`
+	Bytes int    `json:"bytes,omitempty"`
 }
 
 type jobAnswer struct {
@@ -176,7 +181,8 @@ type kept struct {
 }
 
 type keeper struct {
-	mutex sync.Mutex
+	folder string
+	mutex  sync.Mutex
 	// Closed and replaced whenever something below changes.
 	changed chan struct{}
 	streams [2]kept
@@ -196,7 +202,7 @@ func jobKeepVerb(args []string) {
 		fail("ERR_USAGE", "", "job-keep needs an ID and a verb")
 	}
 	folder := filepath.Join(jobsFolder, args[0])
-	k := &keeper{changed: make(chan struct{}), seen: time.Now()}
+	k := &keeper{folder: folder, changed: make(chan struct{}), seen: time.Now()}
 	if !k.run(folder, args[1:]) {
 		os.RemoveAll(folder)
 		os.Exit(exitFailed)
@@ -363,9 +369,7 @@ func (k *keeper) serve(connection net.Conn) {
 			settled = time.After(together)
 		}
 		if (answer.News && answer.Exit != nil) || isLate || ask.Close || (ask.Want == 0 && handedOver) {
-			k.mutex.Unlock()
-			json.NewEncoder(connection).Encode(answer)
-			k.mutex.Lock()
+			k.send(connection, answer)
 			return
 		}
 		changed := k.changed
@@ -390,6 +394,7 @@ func (k *keeper) take(ask *jobRequest) {
 		if gone := min(ask.Had[which]-stream.base, int64(len(stream.data))); gone > 0 {
 			stream.data = append([]byte{}, stream.data[gone:]...)
 			stream.base += gone
+			os.Remove(k.outputFile(which))
 			k.announce()
 		}
 	}
@@ -416,10 +421,34 @@ func (k *keeper) answer(ask *jobRequest) jobAnswer {
 		stream := &k.streams[which]
 		skip := min(max(ask.Had[which]-stream.base, 0), int64(len(stream.data)))
 		data := stream.data[skip:min(int64(len(stream.data)), skip+int64(ask.Want))]
-		answer.Out[which] = piece{At: stream.base + skip, Data: append([]byte{}, data...)}
+		answer.Out[which] = piece{At: stream.base + skip, Data: data}
 		answer.Ended[which] = stream.ended && int(skip)+len(data) == len(stream.data)
 		answer.News = answer.News || len(data) > 0
 	}
 	answer.News = answer.News || (ask.Want > 0 && k.exit != nil)
 	return answer
+}
+
+// send says the answer; what is too much for it goes into a file.
+func (k *keeper) send(connection net.Conn, answer jobAnswer) {
+	for which := range answer.Out {
+		out := &answer.Out[which]
+		switch file := k.outputFile(which); {
+		case len(out.Data) <= inlineBytes:
+			out.Data = append([]byte{}, out.Data...)
+		case os.WriteFile(file, out.Data, 0o600) == nil:
+			out.File, out.Bytes, out.Data = file, len(out.Data), nil
+		default:
+			// A full disk.
+			out.Data = append([]byte{}, out.Data[:inlineBytes]...)
+			answer.Ended[which] = false
+		}
+	}
+	k.mutex.Unlock()
+	defer k.mutex.Lock()
+	json.NewEncoder(connection).Encode(answer)
+}
+
+func (k *keeper) outputFile(which int) string {
+	return filepath.Join(k.folder, "output-"+string('0'+rune(which)))
 }
