@@ -38,7 +38,7 @@ export async function bootstrapDebian(recipe: DebianRecipe, archive: string, ste
   await runCommand(
     [...isolate, "bash", script, suite, mirrors.main, mirrors.security, packages.join(","), folder, archive],
     {
-      timeoutMs: 600_000,
+      timeoutMs: 900_000,
       env: { ...(await aptProxy()), PATH: path },
     },
   );

@@ -101,7 +101,7 @@ async function ensureSystem(recipe: DebianRecipe, cacheFolder: string, steps: St
     .slice(0, 16);
   const folder = join(cacheFolder, "systems");
   const system = join(folder, `${recipe.suite}-${key}`);
-  await withLock(system, 900_000, async () => {
+  await withLock(system, 1_200_000, async () => {
     if (await exists(system)) return;
     await mkdir(folder, { recursive: true });
     const [archive, unpacked] = [`${system}.tar`, `${system}.new`];

@@ -4,8 +4,9 @@ import dockerDriver from "../../src/index.ts";
 import { CONTAINER, CREATED, DEAD, ENDS, FakeDaemon, type Program, RUNNING, type Rule, type Script } from "./daemon.ts";
 
 /*
- * Faults that people met and that no real engine can be made to show. A test is named after its row in the list of field reports. Nothing here needs an
- * engine. An unhandled rejection fails the run.
+ * Faults that people met and that no real engine can be made to show. A test is named after its row in the list of field reports; every row that asks for a daemon
+ * on script is here: B01, B05, B12, B23, B34, B55, B57, B64, B72, B73, B102, B104, B106, B109, B110. What a whole trial makes of B57 is in acceptance/faults.long.test.ts.
+ * Nothing here needs an engine. An unhandled rejection fails the run.
  */
 
 const SPEC = { image: "image", network: { initial: { mode: "no-network" }, later: [] } } as const;
