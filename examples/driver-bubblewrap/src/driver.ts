@@ -1,37 +1,24 @@
-import { randomBytes } from "node:crypto";
-import { chmod, copyFile, mkdir, readdir, readFile, rename } from "node:fs/promises";
+import { homedir } from "node:os";
 import { join } from "node:path";
-import { boxHelperPath, boxHelperVersion } from "@breakwater/box-helper";
-import { type Deadline, isLeftover, withDeadline } from "@breakwater/driver-kit";
-import {
-  type DoctorLine,
-  type ImageSource,
-  type OperationOptions,
-  parseRuntimeSpec,
-  type PreparedImage,
-  type PrepareImageOptions,
-  type Runtime,
-  type RuntimeCapabilities,
-  type RuntimeDriver,
-  type RuntimeSpecInput,
-  type SweepOptions,
-  type SweepReport,
-  type SweptObject,
-} from "@breakwater/runtime-api";
-import { BubblewrapBox, type BoxContext, type Host } from "./box.ts";
-import { DRIVER, failure } from "./errors.ts";
+import { createBox, type Deadline, remembered, sweepObjects, withDeadline } from "@breakwater/driver-kit";
+import type * as api from "@breakwater/runtime-api";
+import { parseRuntimeSpec, RuntimeError } from "@breakwater/runtime-api";
+import { BubblewrapBox } from "./box.ts";
 import { Folders } from "./folders.ts";
 import { Images } from "./images.ts";
-import { findIds, runAsRoot } from "./namespace.ts";
-import { type BubblewrapDriverOptions, type Options, parseOptions } from "./options.ts";
-import { makeRoot } from "./translate.ts";
+import { runAsRoot } from "./namespace.ts";
 
-const PROBE_TIMEOUT_MS = 30_000;
-const PREPARE_TIMEOUT_MS = 30 * 60 * 1000;
-const SWEEP_TIMEOUT_MS = 10 * 60 * 1000;
+/** What `bubblewrapDriver` takes. */
+export interface BubblewrapDriverOptions {
+  /**
+   * Where unpacked images and the files of boxes are kept. Default is `BREAKWATER_BUBBLEWRAP_DIRECTORY`, else `/var/lib/breakwater/bubblewrap` for
+   * root and `~/.cache/breakwater/bubblewrap` for everybody else.
+   */
+  readonly directory?: string | undefined;
+}
 
 /** What namespaces enforce. No limits: those need cgroups. No `public` network: that needs a program that carries packets. */
-const CAPABILITIES: RuntimeCapabilities = Object.freeze({
+const CAPABILITIES: api.RuntimeCapabilities = Object.freeze({
   networkModes: Object.freeze(["no-network"] as const),
   networkChange: "none",
   allowlistEntries: Object.freeze([]),
@@ -51,98 +38,62 @@ const CAPABILITIES: RuntimeCapabilities = Object.freeze({
   maxLifetimeMs: null,
 });
 
+const DRIVER = "bubblewrap";
+const TIMEOUT_MS = 30 * 60 * 1000;
+const ADVICE = "install bubblewrap and uidmap, add ids to /etc/subuid and /etc/subgid, allow user namespaces";
+
 /** Boxes from Linux namespaces, by bubblewrap. No daemon, and no root needed. Throws a `TypeError` for options that cannot be. */
-export function bubblewrapDriver(options: BubblewrapDriverOptions = {}): RuntimeDriver {
-  return new BubblewrapDriver(parseOptions(options, process.getuid?.() === 0));
+export function bubblewrapDriver(options: BubblewrapDriverOptions = {}): api.RuntimeDriver {
+  const home = process.getuid?.() === 0 ? "/var/lib" : join(homedir(), ".cache");
+  const usual = process.env["BREAKWATER_BUBBLEWRAP_DIRECTORY"] ?? join(home, "breakwater/bubblewrap");
+  const { directory = usual } = options;
+  // The kernel takes the folders of an overlay as one text, with these as its punctuation.
+  if (/^\/[^:,\\\s]*$/.test(directory)) return new BubblewrapDriver(directory);
+  throw new TypeError(`directory: ${JSON.stringify(directory)} is not absolute, or has a blank, ":", "," or "\\"`);
 }
 
-class BubblewrapDriver implements RuntimeDriver {
+class BubblewrapDriver implements api.RuntimeDriver {
   readonly name: string = DRIVER;
-  readonly capabilities: RuntimeCapabilities = CAPABILITIES;
-  readonly #options: Options;
-  readonly #folders: Folders;
-  readonly #box: BoxContext;
-  #host: Promise<Host> | undefined;
+  readonly capabilities: api.RuntimeCapabilities = CAPABILITIES;
+  readonly #images: () => Promise<Images>;
 
-  constructor(options: Options) {
-    this.#options = options;
-    this.#folders = new Folders(options.directory);
-    this.#box = {
-      folders: this.#folders,
-      images: new Images(this.#folders),
-      probe: (probeOptions) => this.probe(probeOptions),
-      host: () => this.#askHost(),
-    };
+  constructor(directory: string) {
+    this.#images = remembered(() => this.#within("probe", undefined, (clock) => findImages(directory, clock)));
   }
 
-  async probe(options?: OperationOptions): Promise<RuntimeCapabilities> {
-    return this.#within("probe", options, PROBE_TIMEOUT_MS, async (clock) => {
-      await clock.race(this.#askHost());
-      return CAPABILITIES;
-    });
+  async probe(options?: api.OperationOptions): Promise<api.RuntimeCapabilities> {
+    await this.#within("probe", options, (clock) => clock.race(this.#images()));
+    return CAPABILITIES;
   }
 
-  async *doctor(options?: OperationOptions): AsyncGenerator<DoctorLine> {
-    try {
-      await this.probe(options);
-      const { overlay } = await this.#askHost();
-      yield { status: "ok", what: `bubblewrap makes boxes, files in ${this.#options.directory}` };
-      if (!overlay)
-        yield {
-          status: "warning",
-          what: "every box gets a copy of its image",
-          advice: "use a directory on a file system that can carry an overlay (ext4, xfs, btrfs)",
-        };
-    } catch (error) {
-      yield {
-        status: "failed",
-        what: (error as Error).message,
-        advice: "install bubblewrap; allow user namespaces (sysctl user.max_user_namespaces)",
-      };
-    }
+  async *doctor(options?: api.OperationOptions): AsyncGenerator<api.DoctorLine> {
+    yield await this.probe(options).then(
+      () => ({ status: "ok", what: "bubblewrap makes boxes without network" }) as const,
+      (error: unknown) => ({ status: "failed", what: (error as Error).message, advice: ADVICE }) as const,
+    );
   }
 
-  create(spec: RuntimeSpecInput): Runtime {
-    return new BubblewrapBox(parseRuntimeSpec(spec), this.#box);
+  create(spec: api.RuntimeSpecInput): api.Runtime {
+    const parsed = parseRuntimeSpec(spec);
+    const backend = (id: string): BubblewrapBox => new BubblewrapBox(id, parsed, this.#images);
+    return createBox({ driver: DRIVER, spec: parsed, probe: (options) => this.probe(options), backend });
   }
 
-  async prepareImage(source: ImageSource, options?: PrepareImageOptions): Promise<PreparedImage> {
-    if ("context" in source) {
-      throw failure(
-        { operation: "prepareImage" },
-        "ERR_UNSUPPORTED",
-        `${source.name}: images cannot be built here; build it elsewhere and export it`,
-      );
-    }
-    return this.#within("prepareImage", options, PREPARE_TIMEOUT_MS, async (clock) => {
-      const { ids } = await clock.race(this.#askHost());
-      return (await this.#box.images.prepare(source.reference, ids, clock)).image;
-    });
-  }
-
-  async sweep(options?: SweepOptions): Promise<SweepReport> {
-    return this.#within("sweep", options, SWEEP_TIMEOUT_MS, async (clock) => {
-      const report = {
-        removed: [] as SweptObject[],
-        kept: [] as SweptObject[],
-        failed: [] as (SweptObject & { reason: string })[],
-      };
-      for (const { name, labels } of await this.#folders.list()) {
-        const object = { kind: labels.role, id: name, trial: labels.trial };
-        if (!isLeftover(labels)) report.kept.push(object);
-        else if (options?.dryRun === true) report.removed.push(object);
-        else {
-          try {
-            await endProcessesOf(this.#folders.path(name), clock);
-            await this.#folders.remove(name, (await this.#askHost()).ids, clock);
-            report.removed.push(object);
-          } catch (error) {
-            clock.throwIfOver();
-            report.failed.push({ ...object, reason: (error as Error).message });
-          }
-        }
+  async prepareImage(source: api.ImageSource, options?: api.OperationOptions): Promise<api.PreparedImage> {
+    return this.#within("prepareImage", options, async (clock) => {
+      if ("context" in source) {
+        const message = `${source.name}: images cannot be built here; build it elsewhere and export it`;
+        throw new RuntimeError({ code: "ERR_UNSUPPORTED", driver: DRIVER, operation: "prepareImage", message });
       }
-      return report;
+      const images = await clock.race(this.#images());
+      return { ...(await images.prepare(source.reference, clock)).image, reference: source.reference };
+    });
+  }
+
+  async sweep(options?: api.SweepOptions): Promise<api.SweepReport> {
+    return this.#within("sweep", options, async (clock) => {
+      const { folders } = await clock.race(this.#images());
+      return sweepObjects(folders.list(clock), clock, options);
     });
   }
 
@@ -150,95 +101,24 @@ class BubblewrapDriver implements RuntimeDriver {
     // Nothing is open: every box has its own processes and handles.
   }
 
-  /** An answer is kept, a failure is not. */
-  #askHost(): Promise<Host> {
-    this.#host ??= this.#tryHost().catch((error: unknown) => {
-      this.#host = undefined;
-      throw error;
-    });
-    return this.#host;
-  }
-
-  /** Tries what every box needs: user namespaces, `bwrap` in them, an overlay. */
-  async #tryHost(): Promise<Host> {
-    return this.#within("probe", undefined, PROBE_TIMEOUT_MS, async (clock) => {
-      const name = `probe-${randomBytes(8).toString("hex")}`;
-      try {
-        const ids = await findIds(this.#options.firstHostId);
-        await this.#placeHelper();
-        const labels = { role: "probe", trial: null, expiresAtMs: Date.now() + PROBE_TIMEOUT_MS };
-        const box = await this.#folders.make(name, ["image", "root", "upper", "work", "shm"], ids, labels);
-        try {
-          await runAsRoot(
-            ids,
-            ["bwrap", "--unshare-pid", "--unshare-net", "--ro-bind", "/", "/", "--proc", "/proc", "true"],
-            clock,
-          );
-          const overlay = makeRoot({ box, image: join(box, "image") }, true, ["true"]);
-          return {
-            ids,
-            overlay: await runAsRoot(ids, overlay, clock).then(
-              () => true,
-              () => false,
-            ),
-          };
-        } finally {
-          await this.#folders.remove(name, ids, clock);
-        }
-      } catch (cause) {
-        clock.throwIfOver();
-        const advice = "install bubblewrap; allow user namespaces (sysctl user.max_user_namespaces)";
-        throw failure(
-          { operation: "probe" },
-          "ERR_BACKEND_UNAVAILABLE",
-          `boxes cannot be made here: ${(cause as Error).message}; ${advice}`,
-          { cause },
-        );
-      }
-    });
-  }
-
-  /** Our helper, where the boxes' root may read it. */
-  async #placeHelper(): Promise<void> {
-    const architecture = process.arch === "arm64" ? "arm64" : "amd64";
-    this.#folders.helper = join(this.#options.directory, `helper-${boxHelperVersion(architecture)}`);
-    await mkdir(this.#folders.helper, { recursive: true, mode: 0o755 });
-    const draft = join(this.#folders.helper, `.draft-${randomBytes(8).toString("hex")}`);
-    await copyFile(boxHelperPath(architecture), draft);
-    await chmod(draft, 0o755);
-    await rename(draft, join(this.#folders.helper, "helper"));
-  }
-
-  async #within<T>(
+  #within<T>(
     operation: string,
-    options: OperationOptions | undefined,
-    timeoutMs: number,
+    options: api.OperationOptions | undefined,
     work: (clock: Deadline) => Promise<T>,
   ): Promise<T> {
-    return withDeadline(options, timeoutMs, { driver: DRIVER, operation, what: operation }, work);
+    return withDeadline(options, TIMEOUT_MS, { driver: DRIVER, operation, what: operation }, work);
   }
 }
 
-/** Boxes go when their owner does; this is for the moment between the two. Whoever works on a box of ours has its folder among its arguments. */
-async function endProcessesOf(folder: string, clock: Deadline): Promise<void> {
-  for (;;) {
-    const pids: number[] = [];
-    for (const pid of (await readdir("/proc")).filter((name) => /^\d+$/.test(name))) {
-      const argv = (await readFile(`/proc/${pid}/cmdline`, "utf8").catch(() => "")).split("\0");
-      if (
-        ["bwrap", "unshare", "nsenter", "sh", "setpriv"].includes(argv[0] ?? "") &&
-        argv.some((each) => each.startsWith(folder))
-      )
-        pids.push(Number(pid));
-    }
-    if (pids.length === 0) return;
-    for (const pid of pids) {
-      try {
-        process.kill(pid, "SIGKILL");
-      } catch {
-        // It has ended meanwhile.
-      }
-    }
-    await clock.sleep(20);
+/** Tries what every box needs. The kernel says which id of the host the boxes' root has. */
+async function findImages(directory: string, clock: Deadline): Promise<Images> {
+  try {
+    const bwrap = "bwrap --unshare-pid --unshare-net --ro-bind / / --proc /proc cat /proc/self/uid_map";
+    const idMap = await runAsRoot(bwrap.split(" "), clock);
+    return new Images(new Folders(directory, Number(idMap.trim().split(/\s+/)[1])));
+  } catch (cause) {
+    clock.throwIfOver();
+    const message = `boxes cannot be made here: ${(cause as Error).message}; ${ADVICE}`;
+    throw new RuntimeError({ code: "ERR_BACKEND_UNAVAILABLE", driver: DRIVER, operation: "probe", message, cause });
   }
 }

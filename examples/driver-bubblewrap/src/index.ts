@@ -1,2 +1,1 @@
-export { bubblewrapDriver, bubblewrapDriver as default } from "./driver.ts";
-export type { BubblewrapDriverOptions } from "./options.ts";
+export { bubblewrapDriver, type BubblewrapDriverOptions, bubblewrapDriver as default } from "./driver.ts";
