@@ -9,6 +9,7 @@ import { UsageError } from "./exit-codes.ts";
 /** Drivers that go by a short name. They are not dependencies: a user installs the one that is needed. */
 const SHORT_NAMES: Readonly<Record<string, string>> = {
   docker: "@breakwater/runtime-docker",
+  k8s: "@breakwater/runtime-k8s",
 };
 
 /**

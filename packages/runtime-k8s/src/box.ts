@@ -11,13 +11,7 @@ import {
   type StoppedBox,
   UNKNOWN_USAGE,
 } from "@breakwater/driver-kit";
-import {
-  type NetworkPolicy,
-  type Proof,
-  RuntimeError,
-  type RuntimeErrorCode,
-  type RuntimeSpec,
-} from "@breakwater/runtime-api";
+import { type Proof, RuntimeError, type RuntimeErrorCode, type RuntimeSpec } from "@breakwater/runtime-api";
 import type { Cluster } from "./cluster.ts";
 import type { Enforcement } from "./enforcement.ts";
 import { DRIVER, toRuntimeError } from "./errors.ts";
@@ -86,13 +80,10 @@ export class PodBox implements BackendBox {
     return { image, startedAtMs: Date.now() };
   }
 
-  async prove(inside: HelperContext, clock: Deadline): Promise<void> {
-    await this.#proveNetwork(this.#spec.network.initial, inside, clock);
-  }
-
   /** A new pod was seen to connect for the first moments under any policy: nothing of the image or of a caller runs before this. */
-  async #proveNetwork({ mode }: NetworkPolicy, inside: HelperContext, clock: Deadline): Promise<void> {
+  async prove(inside: HelperContext, clock: Deadline): Promise<void> {
     const { enforcement, isEnforced } = this.#context;
+    const { mode } = this.#spec.network.initial;
     if (!isEnforced()) return;
     const address = await enforcement.address(clock);
     const holds = await becomes(dialFrom(inside), address, mode, clock);
@@ -123,12 +114,6 @@ export class PodBox implements BackendBox {
     this.#execs.add(exec);
     void exec.closed.then(() => this.#execs.delete(exec));
     return exec;
-  }
-
-  async setNetwork(policy: NetworkPolicy, inside: HelperContext | null, clock: Deadline): Promise<void> {
-    const { policies } = this.#context;
-    await policies.relabel(clock, this.#name, policies.labelFor(policy.mode));
-    if (inside !== null) await this.#proveNetwork(policy, inside, clock);
   }
 
   /** Sealed: the pod goes on, and in it our hold alone, so that our helper can read what is there. */

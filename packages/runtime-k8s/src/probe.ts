@@ -10,8 +10,8 @@ import { isAllowed, type Right } from "./pods.ts";
 /** The most that this driver can claim. */
 export const CAPABILITIES: RuntimeCapabilities = Object.freeze({
   networkModes: ["public", "no-network"],
-  // Enforcers let established connections live on.
-  networkChange: "new-connections-only",
+  // Enforcers let established connections live on, and each of the two modes forbids what the other allows, or is left for it later.
+  networkChange: "none",
   allowlistEntries: [],
   allowlistPorts: [],
   stop: "sealed",
@@ -66,7 +66,7 @@ function describe({ verb, resource, subresource }: Right): string {
 /** Capabilities of this cluster. Without enforcement no policy can be kept, not even `public`, which keeps boxes apart. */
 export function enforced({ isEnforced }: ClusterFacts, settings: Settings): RuntimeCapabilities {
   if (isEnforced) return CAPABILITIES;
-  return { ...CAPABILITIES, networkModes: settings.sharedNetwork ? ["public"] : [], networkChange: "none" };
+  return { ...CAPABILITIES, networkModes: settings.sharedNetwork ? ["public"] : [] };
 }
 
 /** The same for people, one line for each thing that has to work. */

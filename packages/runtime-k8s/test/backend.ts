@@ -1,3 +1,6 @@
+import { createSocket } from "node:dgram";
+import { once } from "node:events";
+import { connect } from "node:net";
 import { networkTargets } from "@breakwater/backends/network/targets";
 import type { DescribeRuntimeOptions } from "@breakwater/conformance/runtime";
 import { CoreV1Api, KubeConfig } from "@kubernetes/client-node";
@@ -20,9 +23,48 @@ export const image: string = BREAKWATER_IMAGE;
 export const otherImage: string = BREAKWATER_OTHER_IMAGE;
 const namespace = "breakwater";
 
-/** Only the sealed cluster has servers that boxes may try to reach. */
+/** Only the sealed cluster has servers that boxes may try to reach. A `public` box reaches the internet and nothing else: not even the node's metadata address. */
 export const targets: DescribeRuntimeOptions["network"] =
-  (BREAKWATER_HOST_ADDRESS ?? "") === "" ? undefined : networkTargets();
+  (BREAKWATER_HOST_ADDRESS ?? "") === "" ? undefined : withoutPrivateGround(networkTargets());
+
+function withoutPrivateGround(all: ReturnType<typeof networkTargets>): DescribeRuntimeOptions["network"] {
+  const isPrivate = (host: string): boolean => /^(?:10|127|169\.254|198\.51\.100)\./.test(host);
+  const unreachable = all.unreachable.map((target) =>
+    isPrivate(target.host)
+      ? { ...target, forbiddenIn: ["public", "no-network"] as const, answers: () => answers(target) }
+      : target,
+  );
+  return { ...all, unreachable };
+}
+
+/** These tests run in the network of the node. */
+async function answers({
+  host,
+  port,
+  protocol,
+}: {
+  host: string;
+  port: number;
+  protocol?: "tcp" | "udp";
+}): Promise<void> {
+  if (protocol === "udp") {
+    const socket = createSocket("udp4");
+    try {
+      const answered = once(socket, "message", { signal: AbortSignal.timeout(10_000) });
+      socket.send("?", port, host);
+      await answered;
+    } finally {
+      socket.close();
+    }
+    return;
+  }
+  const socket = connect({ host, port });
+  try {
+    await once(socket, "connect", { signal: AbortSignal.timeout(10_000) });
+  } finally {
+    socket.destroy();
+  }
+}
 
 export const DRIVER_MODULE: DescribeRuntimeOptions["driverModule"] = {
   url: new URL("../src/index.ts", import.meta.url),

@@ -297,7 +297,9 @@ export const networkCases: readonly ConformanceCase[] = [
     async run({ ownBox }) {
       const box = await ownBox({ network: { initial: { mode: "allowlist", hosts: [] } } });
       assert.deepEqual(box.spec.network.initial, NONE);
-      assert.deepEqual(await addressesOf(box), await addressesOf(await ownBox({ network: { initial: NONE } })));
+      // Where boxes are cut off by filters, each has an address of its own.
+      const none = await ownBox({ network: { initial: NONE } });
+      assert.equal((await addressesOf(box)).length, (await addressesOf(none)).length);
     },
   },
   {
