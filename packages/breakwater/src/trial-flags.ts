@@ -1,11 +1,16 @@
+import { readFile } from "node:fs/promises";
+import { resolve } from "node:path";
+import { loadTasks, type LoadedTasks, type TrialOptions } from "@breakwater/harbor-taskset";
 import { Option, type Command } from "commander";
-import type { TrialOptions } from "@breakwater/harbor-taskset";
 
+import { UsageError } from "./exit-codes.ts";
 import { allowlistEntry, assignment, collect, positiveNumber, wholeNumber } from "./shared-options.ts";
 
 /** The flags that `run` and `check` share; Harbor's names where it has one. */
 export interface TrialFlags {
   readonly path: string;
+  readonly extraInstructionPath?: readonly string[];
+  readonly extraInstruction?: readonly string[];
   readonly agent?: string;
   readonly agentCommand?: string;
   readonly runtime: string;
@@ -38,6 +43,16 @@ export function addTrialFlags(command: Command): Command {
     .option(
       "--agent-command <command>",
       "a shell command in the box as the agent; BREAKWATER_INSTRUCTION has the instruction",
+    )
+    .option(
+      "--extra-instruction-path <file>",
+      "a text for the agent, after the instruction; may be repeated",
+      collect(String),
+    )
+    .option(
+      "--extra-instruction <text>",
+      "the same, given here; after those of files; may be repeated",
+      collect(String),
     )
     .option("--timeout-multiplier <number>", "multiplies the agent's and the verifier's timeout", positiveNumber)
     .option("--agent-timeout-multiplier <number>", "instead of --timeout-multiplier, for the agent", positiveNumber)
@@ -77,6 +92,21 @@ export function addTrialFlags(command: Command): Command {
         "where boxes cannot be frozen: let the agent's run while a step that is not the last is graded in a box of its own",
       ),
     );
+}
+
+/** The tasks of `--path`, with the caller's texts after their instructions. */
+export async function loadTasksOf(flags: TrialFlags, workingDirectory: string): Promise<LoadedTasks> {
+  const fromFiles: string[] = [];
+  for (const path of flags.extraInstructionPath ?? []) {
+    const file = resolve(workingDirectory, path);
+    try {
+      fromFiles.push(await readFile(file, "utf8"));
+    } catch (cause) {
+      throw new UsageError(`--extra-instruction-path ${path}: ${file} cannot be read`, { cause });
+    }
+  }
+  const extraInstructions = [...fromFiles, ...(flags.extraInstruction ?? [])];
+  return await loadTasks(resolve(workingDirectory, flags.path), { extraInstructions });
 }
 
 export function trialOptions(flags: TrialFlags): TrialOptions {

@@ -48,7 +48,7 @@ async function runAgent(step: Step, box: Runtime, image: PreparedImage, agent: A
 
 async function work(step: Step, box: Runtime, image: PreparedImage, agent: Agent): Promise<PhaseEnd<void>> {
   const { plan, folder, redactor, signal } = step;
-  const { instruction, user, env, deadlineMs, skillsDirectory } = step.step.agent;
+  const { instruction, user, env, deadlineMs, skillsDirectory, mcpServers } = step.step.agent;
   using log = new OutputLog(await folder.path("agent/agent.log"), redactor);
   return await workInBox(box, { user, env, timeoutMs: deadlineMs, signal }, (view, phaseSignal) =>
     agent({
@@ -60,6 +60,7 @@ async function work(step: Step, box: Runtime, image: PreparedImage, agent: Agent
       signal: phaseSignal,
       timeoutMs: deadlineMs,
       skillsDirectory,
+      mcpServers,
       task: { name: plan.task.name },
       step: step.step.name,
       solution: agent.needsSolution === true ? step.step.oracle : null,

@@ -2,6 +2,7 @@ import type { Runtime } from "@breakwater/runtime-api";
 
 import type { OraclePlan } from "./plan.ts";
 import { packTaskFolder } from "./task-folder-archive.ts";
+import type { McpServer } from "./task.ts";
 
 /** Does the task. What it throws is recorded, and what it left is graded all the same. */
 export interface Agent {
@@ -24,6 +25,8 @@ export interface AgentContext {
   readonly timeoutMs: number;
   /** A folder in the box with skills for agents, where the task has one. */
   readonly skillsDirectory: string | null;
+  /** Servers of the Model Context Protocol that the task wants the agent to use. Those of transport `stdio` are programs of the box. */
+  readonly mcpServers: readonly McpServer[];
   readonly task: { readonly name: string };
   /** The step's name; `null` for a task without steps. */
   readonly step: string | null;

@@ -54,6 +54,9 @@ function describeStep(step: StepPlan): string[] {
   lines.push(
     `The agent works ${limit}, as ${agent.user ?? "the image's user"}${phase(agent.network)}${names(agent.env)}.`,
   );
+  if (agent.mcpServers.length > 0) {
+    lines.push(`It is told of the MCP servers ${agent.mcpServers.map(({ name }) => name).join(", ")}.`);
+  }
   lines.push(
     step.oracle === null && step.oracleUnavailable !== null
       ? `The oracle cannot be used: ${formatProblem(step.oracleUnavailable)}.`

@@ -27,3 +27,17 @@ export function resolveEnv(
   });
   return { env: Object.fromEntries(resolved), missing };
 }
+
+/** The same within a text, as in the headers of MCP servers. `missing`: variables without a value. */
+export function resolveEmbedded(
+  text: string,
+  hostEnv: Readonly<Record<string, string | undefined>>,
+): { readonly text: string; readonly missing: readonly string[] } {
+  const missing: string[] = [];
+  const resolved = text.replace(/\$\{([^}:]+)(?::-([^}\n]*))?\}/g, (_whole, variable: string, fallback?: string) => {
+    const found = (Object.hasOwn(hostEnv, variable) ? hostEnv[variable] : undefined) ?? fallback;
+    if (found === undefined) missing.push(variable);
+    return found ?? "";
+  });
+  return { text: resolved, missing };
+}

@@ -34,6 +34,7 @@ export type {
   ArtifactEntry,
   BuildFolder,
   CollectHook,
+  McpServer,
   MinReward,
   Task,
   TaskAbout,

@@ -55,6 +55,46 @@ test("files of an environment that is built are not listed", async () => {
   expect(task.files.environment.hasDockerfile).toBe(true);
 });
 
+describe(".harborignore", () => {
+  test("leaves out what it lists, of tests/ and solution/ only, and never travels itself", async () => {
+    const task = await loadTask(
+      await folders.write({
+        "tests/.harborignore": "*.log\n/cache/\n# a comment\n!keep.log\n",
+        "tests/a.log": "",
+        "tests/keep.log": "",
+        "tests/cache/x": "",
+        "tests/deep/cache/y": "",
+        "tests/deep/b.log": "",
+        "tests/deep/.harborignore": "!b.log\ncache/\n",
+        "solution/.harborignore": "notes\n",
+        "solution/notes": "",
+        "solution/solve.sh": "",
+        "environment/.harborignore": "*\n",
+        "environment/data": "",
+      }),
+    );
+    const paths = (folder: { readonly entries: readonly { readonly path: string }[] } | null): readonly string[] =>
+      folder?.entries.map(({ path }) => path) ?? [];
+    expect(paths(task.files.testFiles)).toEqual(["deep", "deep/b.log", "keep.log", "test.sh"]);
+    expect(paths(task.files.solutionFiles)).toEqual(["solve.sh"]);
+    expect(paths(task.files.environmentFiles)).toEqual([".harborignore", "data"]);
+  });
+
+  test("may not leave out a script that is needed; what it leaves out may lead anywhere", async () => {
+    const left = await failure(
+      await folders.write({
+        "tests/.harborignore": "*.sh\n",
+        "solution/.harborignore": "solve.sh\n",
+        "solution/solve.sh": "",
+      }),
+    );
+    expect(filesOf(left)).toEqual(["tests/test.sh", "solution/solve.sh"]);
+    const outside = { "tests/out": { link: "/etc/passwd" } };
+    expect(filesOf(await failure(await folders.write(outside)))).toEqual(["tests/out"]);
+    await loadTask(await folders.write({ ...outside, "tests/.harborignore": "out\n" }));
+  });
+});
+
 describe("steps", () => {
   const TOML = '[environment]\ndocker_image = "a"\n[[steps]]\nname = "one"\n[[steps]]\nname = "two"\n';
   const STEPS = {

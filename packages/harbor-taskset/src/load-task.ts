@@ -9,6 +9,7 @@ import { isTasksetError, TasksetError, type TasksetProblem } from "./problems.ts
 import { parseTaskFile } from "./task-file.ts";
 import {
   FolderProblem,
+  IGNORE_FILE,
   isTaskFile,
   isTaskFolder,
   listTaskFolder,
@@ -73,13 +74,21 @@ export async function loadTask(directory: string, options: LoadOptions = {}): Pr
   const instruction = Object.hasOwn(lines, "steps[0]") ? "" : await readInstruction("instruction.md");
 
   // 3. The folders
-  const listFolder = (path: string): Promise<TaskFolder | null> => attempt(listTaskFolder(root, path, FOLDER_LIMITS));
+  const listFolder = (path: string, withRules = true): Promise<TaskFolder | null> =>
+    attempt(listTaskFolder(root, path, FOLDER_LIMITS, withRules));
+  const refuseIgnored = async (path: string, script: string, listed: TaskFolder | null): Promise<void> => {
+    if (listed?.entries.some((entry) => entry.path === script) !== false) return;
+    if (await attempt(isTaskFile(root, `${path}/${script}`)))
+      missing(`${path}/${script}`, `is left out by ${IGNORE_FILE}`, "a script that is needed has to travel");
+  };
   const environment = await attempt(describeBuildFolder(root, "environment"));
   const tests = await attempt(describeBuildFolder(root, "tests"));
   const testFiles = await listFolder("tests");
   const solutionFiles = await listFolder("solution");
   const isDefined = environment !== null && (environment.hasDockerfile || environment.hasComposeFile);
-  const environmentFiles = isDefined ? null : await listFolder("environment");
+  const environmentFiles = isDefined ? null : await listFolder("environment", false);
+  await refuseIgnored("tests", "test.sh", testFiles);
+  await refuseIgnored("solution", "solve.sh", solutionFiles);
   const steps: TaskStep[] = [];
   for (const { artifacts, ...step } of file?.steps ?? []) {
     const folder = `steps/${step.name}`;
@@ -88,8 +97,10 @@ export async function loadTask(directory: string, options: LoadOptions = {}): Pr
       tests: ownTests ?? NO_FOLDER,
       testFiles: await listFolder(`${folder}/tests`),
       solutionFiles: await listFolder(`${folder}/solution`),
-      workdirFiles: await listFolder(`${folder}/workdir`),
+      workdirFiles: await listFolder(`${folder}/workdir`, false),
     };
+    await refuseIgnored(`${folder}/tests`, "test.sh", files.testFiles);
+    await refuseIgnored(`${folder}/solution`, "solve.sh", files.solutionFiles);
     for (const path of mixedKinds(testFiles, files.testFiles)) {
       const message = `is of another kind than tests/${path}, over which it is put`;
       missing(`${folder}/tests/${path}`, message, "rename one of the two");

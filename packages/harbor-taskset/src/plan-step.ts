@@ -2,13 +2,14 @@ import type { NetworkPolicy, RuntimeCapabilities } from "@breakwater/runtime-api
 import { sameNetworkPolicy } from "@breakwater/runtime-api";
 
 import { effectiveArtifacts, parseArtifactEntries, resolveArtifacts } from "./artifacts-declaration.ts";
-import { resolveEnv } from "./env-template.ts";
+import { resolveEmbedded, resolveEnv } from "./env-template.ts";
 import { DEFAULT_ARTIFACT_LIMITS, type PlanOptions } from "./options.ts";
 import { allowHosts, Notes, OPTIONS, placePolicy, type AllowedHosts, type PlacedPolicy } from "./plan-notes.ts";
 import type { ArtifactPlan, CollectHookPlan, ModeOrigin, OraclePlan } from "./plan.ts";
 import type { TasksetProblem } from "./problems.ts";
 import type {
   BuildFolder,
+  McpServer,
   Task,
   TaskAgent,
   TaskEnvironment,
@@ -312,6 +313,25 @@ export function resolve(
     );
   }
   return { ...resolved.env, ...above };
+}
+
+/** For the agent, with the host's variables in their headers. */
+export function planMcpServers(task: Task, options: PlanOptions, notes: Notes): readonly McpServer[] {
+  return task.environment.mcpServers.map((server, index): McpServer => {
+    if (server.transport === "stdio") return server;
+    const headers = Object.entries(server.headers).map(([name, value]) => {
+      const { text, missing } = resolveEmbedded(value, options.hostEnv ?? process.env);
+      for (const variable of missing) {
+        notes.refuseKey(
+          `environment.mcp_servers[${index}].headers.${name}`,
+          `needs the variable ${variable}, which is not set`,
+          `set ${variable}, or give it a default: \${${variable}:-value}`,
+        );
+      }
+      return [name, text] as const;
+    });
+    return { ...server, headers: Object.fromEntries(headers) };
+  });
 }
 
 /** The step's solution, else the task's. */

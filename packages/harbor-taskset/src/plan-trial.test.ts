@@ -608,6 +608,15 @@ solution.env = { S = "\${HOST_S}" }
     expect(planned).toMatchObject({ oracle: null, oracleUnavailable: { key: "solution.env.S" } });
   });
 
+  test("headers of MCP servers get the host's variables, also within a text", async () => {
+    const toml =
+      'environment = { docker_image = "a", mcp_servers = [{ name = "m", url = "u", headers = { Authorization = "Bearer ${TOKEN}", X = "a ${B:-b}" } }] }';
+    const planned = await plan(toml, { hostEnv: { TOKEN: "hunter2" } });
+    expect(planned.agent.mcpServers).toMatchObject([{ headers: { Authorization: "Bearer hunter2", X: "a b" } }]);
+    expect(describePlan(planned).join()).not.toContain("hunter2");
+    expect(places(await refusal(toml))).toEqual(["task.toml: environment.mcp_servers[0].headers.Authorization"]);
+  });
+
   test("a variable that the caller gives needs no template", async () => {
     expect((await plan('verifier.env = { V = "${UNSET}" }', { verifierEnv: { V: "v" } })).verifier.env).toEqual({
       V: "v",

@@ -1,7 +1,7 @@
 import type { NetworkPolicy, RuntimeSpecInput } from "@breakwater/runtime-api";
 import type { ArtifactLimits } from "./options.ts";
 import type { TasksetProblem } from "./problems.ts";
-import type { MinReward, TaskFolder, TaskHealthcheck, VerifierMode } from "./task.ts";
+import type { McpServer, MinReward, TaskFolder, TaskHealthcheck, VerifierMode } from "./task.ts";
 
 /**
  * Every decision of a trial, made before any box starts; pure data. Environment values are resolved here and may be secrets: print
@@ -105,6 +105,8 @@ export interface AgentPhasePlan {
   /** To be set before and undone (to the box's `network.initial`) after the phase; `null` = stays as it is. */
   readonly network: NetworkPolicy | null;
   readonly skillsDirectory: string | null;
+  /** Headers are resolved and may be secrets. */
+  readonly mcpServers: readonly McpServer[];
 }
 
 /** The task's own solution as an agent. */

@@ -1,4 +1,4 @@
-import type { Task } from "./task.ts";
+import type { McpServer, Task } from "./task.ts";
 import type { TrialPlan } from "./plan.ts";
 
 /** Shorter values, and these, are in too many texts that have nothing to do with a secret. */
@@ -45,11 +45,23 @@ export function secretValues(
       plan.steps.map(({ verifier }) => verifier.env),
       verifiers.map(({ env }) => env),
     ),
+    ...plan.steps.flatMap(({ agent }) => agent.mcpServers.flatMap(headerSecrets(task))),
     ...resolved(
       plan.steps.map(({ oracle }) => oracle?.env),
       [task.solutionEnv],
     ),
   ];
+}
+
+/** Values of headers that a template brought in, and what stands behind a scheme word (`Bearer`). */
+function headerSecrets(task: Task): (server: McpServer, index: number) => readonly string[] {
+  return (server, index) => {
+    const written = task.environment.mcpServers[index];
+    if (server.transport === "stdio" || written === undefined || written.transport === "stdio") return [];
+    return Object.entries(server.headers).flatMap(([name, value]) =>
+      written.headers[name]?.includes("${") === true ? [value, value.slice(value.indexOf(" ") + 1)] : [],
+    );
+  };
 }
 
 export function createRedactor(values: readonly string[]): Redactor {

@@ -36,6 +36,7 @@ test("an empty file has Harbor's defaults", () => {
     gpuTypes: [],
     env: {},
     skillsDirectory: null,
+    mcpServers: [],
     healthcheck: null,
     workdir: null,
     network: { mode: "public" },
@@ -338,7 +339,6 @@ test.each([
   ["[verifier.environment]\nos = 'windows'", "verifier.environment.os"],
   ["[environment.tpu]\ntype = 'v5'", "environment.tpu"],
   ["[environment]\ngpus = 1\ngpu_types = ['H100']", "environment.gpu_types"],
-  ["[[environment.mcp_servers]]\nname = 'x'", "environment.mcp_servers"],
 ])("not supported yet, by name: %s", (text, key) => {
   const { problems } = parseTaskFile(text);
   expect(problems.map((problem) => problem.key)).toEqual([key]);
@@ -551,6 +551,64 @@ test.each([
   const { problems } = parseTaskFile(text);
   expect(problems.map(({ key }) => key)).toEqual(keys);
   for (const { line, advice } of problems) expect([typeof line, advice !== ""]).toEqual(["number", true]);
+});
+
+describe("MCP servers", () => {
+  const server = (...lines: readonly string[]): string => ["[[environment.mcp_servers]]", ...lines].join("\n");
+
+  test("by command, by URL, with Harbor's defaults", () => {
+    const toml = [
+      server('name = "a"', 'transport = "stdio"', 'command = "npx"', 'args = ["-y", "x"]'),
+      server('name = "b"', 'url = "http://b/sse"'),
+      server(
+        'name = "c"',
+        'transport = "http"',
+        'url = "http://c"',
+        'headers = { Authorization = "Bearer ${TOKEN}", "X-Team" = "a ${TEAM:-b}" }',
+      ),
+    ].join("\n");
+    expect(valid(toml).environment.mcpServers).toEqual([
+      { name: "a", transport: "stdio", command: "npx", args: ["-y", "x"] },
+      { name: "b", transport: "sse", url: "http://b/sse", headers: {} },
+      {
+        name: "c",
+        transport: "streamable-http",
+        url: "http://c",
+        headers: { Authorization: "Bearer ${TOKEN}", "X-Team": "a ${TEAM:-b}" },
+      },
+    ]);
+  });
+
+  test.each([
+    ["no name", ['url = "x"'], "name"],
+    ["no url", ['name = "a"'], "url"],
+    ["no command", ['name = "a"', 'transport = "stdio"'], "command"],
+    ["another transport", ['name = "a"', 'transport = "websocket"', 'url = "x"'], "transport"],
+    [
+      "headers of a command",
+      ['name = "a"', 'transport = "stdio"', 'command = "x"', 'headers = { X = "y" }'],
+      "headers.X",
+    ],
+    ["no header's name", ['name = "a"', 'url = "x"', 'headers = { "X Y" = "z" }'], 'headers."X Y"'],
+    ["a line break", ['name = "a"', 'url = "x"', 'headers = { X = "y\\nz" }'], "headers.X"],
+    ["a credential", ['name = "a"', 'url = "x"', 'headers = { "X-Api-Key" = "sk-123" }'], "headers.X-Api-Key"],
+    [
+      "a credential with a default",
+      ['name = "a"', 'url = "x"', 'headers = { Cookie = "${C:-abc}" }'],
+      "headers.Cookie",
+    ],
+  ])("refused: %s", (_, lines, key) => {
+    expect(problemKeys(server(...lines))).toEqual([`environment.mcp_servers[0].${key}`]);
+  });
+
+  test("unknown keys, and a verifier's, are doubts", () => {
+    expect(warningKeys(server('name = "a"', 'url = "x"', "header = {}"))).toEqual([
+      "environment.mcp_servers[0].header",
+    ]);
+    expect(warningKeys('[verifier.environment]\nmcp_servers = [{ name = "a", url = "x" }]')).toEqual([
+      "verifier.environment.mcp_servers",
+    ]);
+  });
 });
 
 test("unknown and old keys of steps are doubts", () => {

@@ -15,6 +15,7 @@ import { closest } from "./suggest.ts";
 import { findRepeated, refuseStepName } from "./step-name.ts";
 import type {
   CollectHook,
+  McpServer,
   MinReward,
   TaskAbout,
   TaskAgent,
@@ -215,6 +216,45 @@ const healthcheckTable = z
     retries: Math.max(1, table.retries),
   }));
 
+/** Headers whose value may be written in a task only by naming a variable of the host. */
+const CREDENTIAL = /KEY|SECRET|TOKEN(?!S)|PASSWORD|CREDENTIAL|AUTH|COOKIE/i;
+const mcpServerTable = z
+  .strictObject({
+    name: filled,
+    transport: z
+      .preprocess(
+        (value) => (value === "http" ? "streamable-http" : value),
+        z.enum(["stdio", "sse", "streamable-http"]),
+      )
+      .default("sse"),
+    url: filled.optional(),
+    command: filled.optional(),
+    args: z.array(text).default([]),
+    headers: z.record(z.string(), text).default({}),
+  })
+  .superRefine((table, ctx) => {
+    const refuse = (key: string, message: string, what: string): void => {
+      ctx.addIssue({ code: "custom", path: [key], ...advise(message, what) });
+    };
+    const isStdio = table.transport === "stdio";
+    if (isStdio && table.command === undefined) refuse("command", "is missing", "a stdio server needs a command");
+    if (!isStdio && table.url === undefined) refuse("url", "is missing", `a server by ${table.transport} needs a url`);
+    for (const [name, value] of Object.entries(table.headers)) {
+      const header = (message: string, what: string): void =>
+        ctx.addIssue({ code: "custom", path: ["headers", name], ...advise(message, what) });
+      if (isStdio) header("a stdio server has no headers", "leave it out");
+      else if (!/^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/.test(name))
+        header("is no name of a header", "use letters, digits and -");
+      else if (/[\r\n]/.test(value)) header("has a line break", "leave it out");
+      else if (CREDENTIAL.test(name) && !/^(?:\w+ )?\$\{[^}:]+\}$/.test(value))
+        header("is a credential written into the task", 'name a variable of the host: "${VAR}", or "Bearer ${VAR}"');
+    }
+  })
+  .transform((table): McpServer => {
+    const { name, transport, url = "", command = "", args, headers } = table;
+    return transport === "stdio" ? { name, transport, command, args } : { name, transport, url, headers };
+  });
+
 /** `[environment]` and `[verifier.environment]`. */
 const environmentKeys = z.strictObject({
   build_timeout_sec: duration.default(DEFAULT_BUILD_TIMEOUT * 1000),
@@ -232,7 +272,7 @@ const environmentKeys = z.strictObject({
   gpus: wholeFrom(0).optional(),
   gpu_types: z.array(filled).optional(),
   tpu: z.unknown().optional(),
-  mcp_servers: z.unknown().optional(),
+  mcp_servers: z.array(mcpServerTable).max(100).default([]),
   env: env.default({}),
   skills_dir: filled.optional(),
   healthcheck: healthcheckTable.optional(),
@@ -262,6 +302,7 @@ const environmentTable = environmentKeys.transform((table): TaskEnvironment => {
     gpuTypes: table.gpu_types ?? [],
     env: table.env,
     skillsDirectory: table.skills_dir ?? null,
+    mcpServers: table.mcp_servers,
     healthcheck: table.healthcheck ?? null,
     workdir: table.workdir ?? null,
     network: toPolicy(table.network_mode ?? legacyMode, table.allowed_hosts),
@@ -423,6 +464,7 @@ const KNOWN_KEYS: Readonly<Record<string, readonly string[]>> = {
   collect: Object.keys(collectTable.in.shape),
   solution: ["env"],
   steps: Object.keys(stepKeys.shape),
+  mcp_servers: Object.keys(mcpServerTable.in.shape),
 };
 
 // ---------------------------------------------------------------------------------------------------------------------------
@@ -442,13 +484,10 @@ function refuseUnsupported(raw: Readonly<Record<string, unknown>>): KeyProblem[]
     if (typeof table["os"] === "string" && table["os"].toLowerCase() === "windows")
       refuse(`${key}.os`, "Windows boxes");
     if (table["tpu"] !== undefined) refuse(`${key}.tpu`, "tasks that need a TPU");
-    const servers = table["mcp_servers"];
     const types = table["gpu_types"];
     if (table["gpus"] !== undefined && table["gpus"] !== 0 && Array.isArray(types) && types.length > 0) {
       refuse(`${key}.gpu_types`, "tasks that choose a kind of GPU");
     }
-    if (servers !== undefined && !(Array.isArray(servers) && servers.length === 0))
-      refuse(`${key}.mcp_servers`, "tasks with MCP servers");
   }
   for (const [key, verifier] of namedTables(raw, "verifier")) {
     const hooks = verifier["collect"];
@@ -544,12 +583,11 @@ function warnLegacy(raw: Readonly<Record<string, unknown>>): KeyProblem[] {
     }
   }
   for (const [key, table] of environmentTables(raw)) {
-    if (key === "environment" || table["skills_dir"] === undefined) continue;
-    warnings.push({
-      key: `${key}.skills_dir`,
-      message: "has no effect: a verifier has no skills",
-      advice: "leave it out",
-    });
+    if (key === "environment") continue;
+    for (const name of ["skills_dir", "mcp_servers"]) {
+      if (table[name] === undefined) continue;
+      warnings.push({ key: `${key}.${name}`, message: "has no effect: it is for agents", advice: "leave it out" });
+    }
   }
   return warnings;
 }

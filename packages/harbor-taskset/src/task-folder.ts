@@ -1,6 +1,7 @@
 import { constants } from "node:fs";
 import { lstat, open, readdir, readlink, realpath, stat } from "node:fs/promises";
 import { join, posix, sep } from "node:path";
+import ignore, { type Ignore } from "ignore";
 
 import type { TaskFolder, TaskFolderEntry } from "./task.ts";
 
@@ -24,6 +25,28 @@ export class FolderProblem extends Error {
 }
 
 const LINK_ADVICE = "put the files themselves into the task's folder";
+
+/** Harbor's name for it: what is listed here, in the manner of `.gitignore`, does not travel. It never does itself. */
+export const IGNORE_FILE = ".harborignore";
+const MAX_IGNORE_BYTES = 1024 ** 2;
+
+/** Rules of a folder, for what is below it. */
+interface IgnoreRules {
+  /** The folder, relative to the listed one; empty = that one itself. */
+  readonly folder: string;
+  readonly rules: Ignore;
+}
+
+/** Whether rules leave a path out: the innermost that say anything about it decide. */
+function isIgnored(path: string, isFolder: boolean, levels: readonly IgnoreRules[]): boolean {
+  let ignored = false;
+  for (const { folder, rules } of levels) {
+    const below = folder === "" ? path : path.slice(folder.length + 1);
+    const says = rules.test(isFolder ? `${below}/` : below);
+    if (says.ignored || says.unignored) ignored = says.ignored;
+  }
+  return ignored;
+}
 
 /** The real place of a path of the task; `null` if nothing is there. Throws `FolderProblem` if a link leads out of the task's folder. */
 export async function resolveInside(taskDirectory: string, relative: string): Promise<string | null> {
@@ -93,7 +116,8 @@ export async function isTaskFolder(taskDirectory: string, relative: string): Pro
 }
 
 /**
- * Everything below a folder of the task, as it will travel; `null` if the folder does not exist. Relative links that stay in the
+ * Everything below a folder of the task, as it will travel; `null` if the folder does not exist. With `withRules`, what its `.harborignore` files list is left
+ * out, and not looked at. Relative links that stay in the
  * folder travel as links. Links to elsewhere in the task's folder are followed: their content travels. Everything else that is not a
  * file or a folder, a link out of the task's folder, and folders that contain themselves by links are a `FolderProblem`.
  */
@@ -101,6 +125,7 @@ export async function listTaskFolder(
   taskDirectory: string,
   relative: string,
   limits: FolderLimits,
+  withRules: boolean,
 ): Promise<TaskFolder | null> {
   const root = await resolveInside(taskDirectory, relative);
   if (root === null) return null;
@@ -127,27 +152,34 @@ export async function listTaskFolder(
       );
   };
 
+  const pathOf = (hostPath: string): string => hostPath.slice(taskDirectory.length + 1);
   /** `followed`: a link led here, so that relative links would mean something else where they arrive. */
   const walk = async (
     hostFolder: string,
     below: string,
     ancestors: readonly string[],
     followed: boolean,
+    outerRules: readonly IgnoreRules[],
   ): Promise<void> => {
     const names = (await readdir(hostFolder)).sort();
+    const levels = [...outerRules];
+    if (withRules && names.includes(IGNORE_FILE)) {
+      const text = await readTaskFile(taskDirectory, pathOf(join(hostFolder, IGNORE_FILE)), MAX_IGNORE_BYTES);
+      levels.push({ folder: below, rules: ignore().add(Buffer.from(text ?? "").toString("utf8")) });
+    }
     for (const name of names) {
+      if (withRules && name === IGNORE_FILE) continue;
       let isFollowed = followed;
       const path = below === "" ? name : `${below}/${name}`;
       const file = `${relative}/${path}`;
       let hostPath = join(hostFolder, name);
       let about = await lstat(hostPath);
+      if (isIgnored(path, about.isDirectory(), levels)) continue;
       if (about.isSymbolicLink()) {
         const target = await readlink(hostPath);
-        const resolved = await resolveInside(taskDirectory, hostPath.slice(taskDirectory.length + 1)).catch(
-          (error: unknown) => {
-            throw error instanceof FolderProblem ? new FolderProblem(file, error.message, error.advice) : error;
-          },
-        );
+        const resolved = await resolveInside(taskDirectory, pathOf(hostPath)).catch((error: unknown) => {
+          throw error instanceof FolderProblem ? new FolderProblem(file, error.message, error.advice) : error;
+        });
         if (resolved === null) throw new FolderProblem(file, "is a link that leads nowhere", LINK_ADVICE);
         if (!followed && staysInside(path, target) && isInside(resolved, root)) {
           add({ kind: "link", path, target });
@@ -165,7 +197,7 @@ export async function listTaskFolder(
         if (path.split("/").length > 100)
           throw new FolderProblem(file, "lies more than 100 folders deep", "make the tree flatter");
         add({ kind: "directory", path, mode });
-        await walk(hostPath, path, [...ancestors, real], isFollowed);
+        await walk(hostPath, path, [...ancestors, real], isFollowed, levels);
       } else if (about.isFile()) {
         add({ kind: "file", path, mode, bytes: about.size, hostPath });
       } else {
@@ -174,7 +206,7 @@ export async function listTaskFolder(
     }
   };
   try {
-    await walk(root, "", [root], false);
+    await walk(root, "", [root], false, []);
   } catch (error) {
     throw error instanceof FolderProblem ? error : unreadable(relative, error);
   }

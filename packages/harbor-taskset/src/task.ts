@@ -71,11 +71,24 @@ export interface TaskEnvironment {
   /** Templates unresolved. */
   readonly env: Readonly<Record<string, string>>;
   readonly skillsDirectory: string | null;
+  /** For the agent. */
+  readonly mcpServers: readonly McpServer[];
   readonly healthcheck: TaskHealthcheck | null;
   readonly workdir: string | null;
   /** The box's baseline. */
   readonly network: NetworkPolicy;
 }
+
+/** A server of the Model Context Protocol that the agent is to use. */
+export type McpServer =
+  | { readonly name: string; readonly transport: "stdio"; readonly command: string; readonly args: readonly string[] }
+  | {
+      readonly name: string;
+      readonly transport: "sse" | "streamable-http";
+      readonly url: string;
+      /** In a task, templates unresolved: `${VAR}` and `${VAR:-default}`, also within a text. */
+      readonly headers: Readonly<Record<string, string>>;
+    };
 
 /** A shell command that must succeed before the box is used (Harbor's rules: failures within the start period do not count). */
 export interface TaskHealthcheck {

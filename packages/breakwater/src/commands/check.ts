@@ -1,9 +1,7 @@
-import { resolve } from "node:path";
 import {
   describePlan,
   formatProblem,
   isTasksetError,
-  loadTasks,
   planTrial,
   type Task,
   type TasksetProblem,
@@ -15,7 +13,7 @@ import { EXIT_OK, EXIT_USAGE } from "../exit-codes.ts";
 import { loadDriver } from "../load-driver.ts";
 import type { Exit } from "../program.ts";
 import { runtimeOption, workingDirectory } from "../shared-options.ts";
-import { addTrialFlags, isOracle, trialOptions, type TrialFlags } from "../trial-flags.ts";
+import { addTrialFlags, isOracle, loadTasksOf, trialOptions, type TrialFlags } from "../trial-flags.ts";
 
 interface Answer {
   readonly task: string;
@@ -32,7 +30,7 @@ export function checkCommand(exit: Exit): Command {
     .option("--json", "print one JSON line per task", false)
     .addHelpText("after", "\nExample:\n  breakwater check -p ./tasks/hello --runtime docker\n")
     .action(async (flags: TrialFlags & { readonly json: boolean }) => {
-      const { tasks, invalid } = await loadTasks(resolve(workingDirectory(), flags.path));
+      const { tasks, invalid } = await loadTasksOf(flags, workingDirectory());
       const print = flags.json ? printJson : printText;
       for (const { directory, problems } of invalid) {
         print({ task: directory, ok: false, problems, warnings: [], decisions: [] });

@@ -3,7 +3,6 @@ import { join, resolve } from "node:path";
 import {
   formatProblem,
   isTasksetError,
-  loadTasks,
   planTrial,
   runTrial,
   type Task,
@@ -19,7 +18,7 @@ import { loadDriver } from "../load-driver.ts";
 import { JsonReporter, TextReporter, type Reporter } from "../reporters.ts";
 import type { Exit } from "../program.ts";
 import { runtimeOption, wholeNumber, workingDirectory } from "../shared-options.ts";
-import { addTrialFlags, isOracle, trialOptions, type TrialFlags } from "../trial-flags.ts";
+import { addTrialFlags, isOracle, loadTasksOf, trialOptions, type TrialFlags } from "../trial-flags.ts";
 
 interface RunFlags extends TrialFlags {
   readonly nConcurrent: number;
@@ -62,7 +61,7 @@ async function run(flags: RunFlags): Promise<number> {
 
   // 1. Everything that can be refused is refused before anything is paid for.
   const agent = await loadAgent(flags.agent, flags.agentCommand, here);
-  const { tasks, invalid } = await loadTasks(resolve(here, flags.path));
+  const { tasks, invalid } = await loadTasksOf(flags, here);
   await using driver = await loadDriver(flags.runtime, here);
   const problems = [...invalid, ...(await refusedTasks(tasks, driver, flags))];
   if (problems.length > 0)
