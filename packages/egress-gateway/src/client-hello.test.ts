@@ -3,7 +3,7 @@ import { Duplex } from "node:stream";
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { clientHello, records, type HelloExtension, serverName } from "../test/client-hello.ts";
-import { MAX_HELLO_BYTES, parseClientHello } from "./client-hello.ts";
+import { ClientHelloReader, MAX_HELLO_BYTES, parseClientHello } from "./client-hello.ts";
 
 const named = { serverName: "example.com", encryptedClientHello: false };
 
@@ -100,6 +100,12 @@ describe("a TLS greeting", () => {
     expect(["invalid", "incomplete"]).toContain(parseClientHello(bytes.subarray(0, 5)));
   });
 
+  it("is not taken in more records than clients use", () => {
+    const long = clientHello([serverName("example.com"), { type: 21, body: Buffer.alloc(1000) }]);
+    expect(parseClientHello(records(long, 10))).toEqual(named);
+    expect(parseClientHello(records(long, 1))).toBe("invalid");
+  });
+
   it("may be as long as is allowed, and no longer", () => {
     const padded = (bytes: number): Buffer => {
       const bare = clientHello([serverName("example.com"), { type: 21, body: Buffer.alloc(0) }]);
@@ -114,9 +120,11 @@ describe("a TLS greeting", () => {
     fc.assert(
       fc.property(fc.oneof(fc.uint8Array({ maxLength: 300 }), nearly), fc.nat(300), (bytes, cut) => {
         const result = parseClientHello(bytes);
-        const before = parseClientHello(bytes.subarray(0, Math.min(cut, bytes.length)));
+        const reader = new ClientHelloReader();
+        const before = reader.push(bytes.subarray(0, Math.min(cut, bytes.length)));
         // What was said of a part stays true: more bytes make a whole greeting only of an incomplete one.
         expect(before === "incomplete" ? result : before).toEqual(result);
+        expect(reader.push(bytes.subarray(Math.min(cut, bytes.length)))).toEqual(result);
       }),
       { numRuns: 3000 },
     );

@@ -22,48 +22,90 @@ const EXTENSION_SERVER_NAME = 0;
 const EXTENSION_ENCRYPTED_CLIENT_HELLO = 0xfe0d;
 const NAME_TYPE_HOST = 0;
 
-/** Reads the beginning of a TLS connection (RFC 8446, 4.1.2 and 5.1; RFC 6066, 3). The greeting may be split over records. */
+/** In so many records at most: real clients use one or two. */
+const MAX_RECORDS = 256;
+/** The longest that all of it can be on the wire. */
+export const MAX_GREETING_BYTES: number = MAX_HELLO_BYTES + MAX_RECORDS * RECORD_HEADER_BYTES;
+
+/**
+ * Reads the beginning of a TLS connection (RFC 8446, 4.1.2 and 5.1; RFC 6066, 3), in whatever pieces it comes. Each byte is looked at once, as
+ * soon as it is there: what is no TLS is not waited for.
+ */
+export class ClientHelloReader {
+  readonly #recordHeader = Buffer.alloc(RECORD_HEADER_BYTES);
+  #recordHeaderBytes = 0;
+  #recordLeft = 0;
+  #records = 0;
+  readonly #messageHeader = Buffer.alloc(HANDSHAKE_HEADER_BYTES);
+  #messageBytes = 0;
+  /** The message without its header, once its length is known. */
+  #body: Buffer | undefined;
+  #result: ParsedHello = "incomplete";
+
+  push(bytes: Uint8Array): ParsedHello {
+    const chunk = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+    for (let at = 0; at < chunk.length && this.#result === "incomplete";) {
+      at += this.#recordLeft === 0 ? this.#takeRecordHeader(chunk[at] ?? 0) : this.#takeMessage(chunk.subarray(at));
+    }
+    return this.#result;
+  }
+
+  #takeRecordHeader(byte: number): number {
+    this.#recordHeader[this.#recordHeaderBytes++] = byte;
+    if (this.#recordHeader[0] !== RECORD_HANDSHAKE) this.#result = "invalid";
+    if (this.#recordHeaderBytes > 1 && this.#recordHeader[1] !== 3) this.#result = "invalid";
+    if (this.#recordHeaderBytes === RECORD_HEADER_BYTES) {
+      this.#recordHeaderBytes = 0;
+      this.#recordLeft = this.#recordHeader.readUInt16BE(3);
+      if (this.#recordLeft === 0 || this.#recordLeft > MAX_RECORD_BYTES || ++this.#records > MAX_RECORDS) {
+        this.#result = "invalid";
+      }
+      this.#checkLength();
+    }
+    return 1;
+  }
+
+  #takeMessage(rest: Buffer): number {
+    const headerLeft = HANDSHAKE_HEADER_BYTES - this.#messageBytes;
+    const piece = rest.subarray(0, headerLeft > 0 ? Math.min(this.#recordLeft, headerLeft) : this.#recordLeft);
+    if (headerLeft > 0) this.#messageHeader.set(piece, this.#messageBytes);
+    else this.#body?.set(piece, this.#messageBytes - HANDSHAKE_HEADER_BYTES);
+    this.#messageBytes += piece.length;
+    this.#recordLeft -= piece.length;
+    if (this.#messageHeader[0] !== CLIENT_HELLO) this.#result = "invalid";
+    if (this.#body === undefined && this.#messageBytes === HANDSHAKE_HEADER_BYTES) {
+      const length = this.#messageHeader.readUIntBE(1, 3);
+      if (HANDSHAKE_HEADER_BYTES + length > MAX_HELLO_BYTES) this.#result = "invalid";
+      else this.#body = Buffer.alloc(length);
+    }
+    this.#checkLength();
+    return piece.length;
+  }
+
+  /** Nothing may follow in the record that the greeting ends in: the client has to wait for the answer. */
+  #checkLength(): void {
+    if (this.#body === undefined || this.#result !== "incomplete") return;
+    const left = HANDSHAKE_HEADER_BYTES + this.#body.length - this.#messageBytes;
+    if (this.#recordLeft > left) this.#result = "invalid";
+    else if (left === 0) this.#result = readHello(this.#body);
+  }
+}
+
+/** A greeting that is there as a whole, or its beginning. */
 export function parseClientHello(bytes: Uint8Array): ParsedHello {
-  const message = handshakeMessage(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength));
-  if (typeof message === "string") return message;
+  return new ClientHelloReader().push(bytes);
+}
+
+function readHello(message: Buffer): ParsedHello {
   try {
-    return readHello(new Reader(message));
+    return readFields(new Reader(message));
   } catch (error) {
     if (error instanceof RangeError) return "invalid";
     throw error;
   }
 }
 
-/** The body of the first handshake message, put together from its records. */
-function handshakeMessage(bytes: Buffer): Buffer | "incomplete" | "invalid" {
-  const fragments: Buffer[] = [];
-  let collected = 0;
-  for (let at = 0; ;) {
-    // Each byte is judged as soon as it is there: what is no TLS must not be waited for.
-    const header = bytes.subarray(at, at + RECORD_HEADER_BYTES);
-    if (header.length > 0 && header[0] !== RECORD_HANDSHAKE) return "invalid";
-    if (header.length > 1 && header[1] !== 3) return "invalid";
-    if (header.length < RECORD_HEADER_BYTES) return "incomplete";
-    const length = header.readUInt16BE(3);
-    if (length === 0 || length > MAX_RECORD_BYTES) return "invalid";
-    const fragment = bytes.subarray(at + RECORD_HEADER_BYTES, at + RECORD_HEADER_BYTES + length);
-    const announced = collected + length;
-    fragments.push(fragment);
-    collected += fragment.length;
-    const message = fragments.length === 1 ? fragment : Buffer.concat(fragments, collected);
-    if (message.length > 0 && message[0] !== CLIENT_HELLO) return "invalid";
-    if (message.length >= HANDSHAKE_HEADER_BYTES) {
-      const total = HANDSHAKE_HEADER_BYTES + message.readUIntBE(1, 3);
-      // Nothing may follow in the same record: the client has to wait for the answer.
-      if (total > MAX_HELLO_BYTES || announced > total) return "invalid";
-      if (message.length === total) return message.subarray(HANDSHAKE_HEADER_BYTES);
-    }
-    if (fragment.length < length) return "incomplete";
-    at += RECORD_HEADER_BYTES + length;
-  }
-}
-
-function readHello(reader: Reader): ParsedHello {
+function readFields(reader: Reader): ParsedHello {
   reader.take(2 + RANDOM_BYTES);
   reader.vector(1); // session
   reader.vector(2); // cipher suites

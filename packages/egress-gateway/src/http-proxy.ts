@@ -56,7 +56,11 @@ export function createHttpServer(box: GatewayBox, kind: "proxy" | "direct"): Ser
       incoming.socket.destroy();
       return;
     }
-    state.tail = state.tail.then(() => exchange(box, incoming, response, state.arrival)).finally(() => state.pending--);
+    // What goes wrong with a connection ends that connection.
+    state.tail = state.tail
+      .then(() => exchange(box, incoming, response, state.arrival))
+      .catch(() => void incoming.socket.destroy())
+      .finally(() => state.pending--);
   };
   server.on("request", onRequest).on("checkContinue", onRequest);
 
@@ -70,11 +74,11 @@ export function createHttpServer(box: GatewayBox, kind: "proxy" | "direct"): Ser
       refuse(socket, 403, "CONNECT is for the proxy on port 3128");
       return;
     }
-    void tunnel(box, incoming, socket, (host) => {
+    tunnel(box, incoming, socket, (host) => {
       states.set(socket, { arrival: { kind: "tunnel", host }, pending: 0, tail: Promise.resolve() });
       server.emit("connection", socket);
       socket.resume();
-    });
+    }).catch(() => socket.destroy());
   });
 
   server.on("upgrade", (incoming: IncomingMessage, socket: Socket, head: Buffer) => {
@@ -86,7 +90,7 @@ export function createHttpServer(box: GatewayBox, kind: "proxy" | "direct"): Ser
     } else if (isWebSocket) {
       socket.pause();
       if (head.length > 0) socket.unshift(head);
-      void upgrade(box, incoming, socket, state.arrival);
+      upgrade(box, incoming, socket, state.arrival).catch(() => socket.destroy());
     } else {
       // Whoever asks for another protocol may also be answered in this one: the same request without the wish.
       socket.unshift(Buffer.concat([withoutUpgrade(incoming), head]));

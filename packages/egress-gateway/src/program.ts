@@ -54,7 +54,7 @@ async function serve(): Promise<void> {
   };
   // As a container's first process nothing but these ends us.
   process.once("SIGTERM", () => end(0)).once("SIGINT", () => end(0));
-  // One connection gone wrong in a way that nobody foresaw is no reason to let all boxes down; a broken promise to cut would be.
+  // Nobody knows what is true any more: boxes lose the network and never gain any.
   process.on("uncaughtException", (error) => process.stderr.write(`gateway: ${error.stack}\n`, () => process.exit(1)));
   await gateway.open();
   process.stderr.write("gateway: ready\n");

@@ -74,6 +74,7 @@ export class Records {
   }
 }
 
+/** A copy: a part of a string would keep the whole of it. */
 function printable(text: string): string {
-  return text.slice(0, MAX_HOST_CHARACTERS).replaceAll(/[^!-~]/g, "?");
+  return Buffer.from(text.slice(0, MAX_HOST_CHARACTERS).replaceAll(/[^!-~]/g, "?"), "latin1").toString("latin1");
 }

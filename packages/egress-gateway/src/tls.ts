@@ -1,13 +1,10 @@
 import type { Socket } from "node:net";
-import { type ClientHello, MAX_HELLO_BYTES, parseClientHello } from "./client-hello.ts";
+import { type ClientHello, ClientHelloReader, MAX_GREETING_BYTES } from "./client-hello.ts";
 
 /** How long a client may take to greet. */
 const HELLO_TIMEOUT_MS = 30_000;
 /** The longest that nothing at all may pass through a tunnel. A model may think for a quarter of an hour. */
 const IDLE_TIMEOUT_MS = 60 * 60 * 1000;
-/** Room for the headers of the greeting's records, one byte in each at worst. */
-const MAX_BUFFERED_BYTES = 6 * MAX_HELLO_BYTES;
-
 export interface Greeting {
   readonly hello: ClientHello;
   /** All that has been read, to be passed on. */
@@ -17,7 +14,9 @@ export interface Greeting {
 /** Reads the TLS greeting of a client. `null` if there is none: something else, too long, too slow, or the end. */
 export function readGreeting(socket: Socket): Promise<Greeting | null> {
   return new Promise((resolve) => {
-    const chunks: Buffer[] = [];
+    const reader = new ClientHelloReader();
+    // One buffer, however small the pieces are that it comes in.
+    let bytes = Buffer.alloc(2048);
     let size = 0;
     const settle = (greeting: Greeting | null): void => {
       clearTimeout(timer);
@@ -27,13 +26,16 @@ export function readGreeting(socket: Socket): Promise<Greeting | null> {
     const onEnd = (): void => settle(null);
     const read = (): void => {
       for (let chunk = socket.read() as Buffer | null; chunk !== null; chunk = socket.read() as Buffer | null) {
-        chunks.push(chunk);
+        if (size + chunk.length > bytes.length) {
+          bytes = Buffer.concat([bytes.subarray(0, size)], 2 * (size + chunk.length));
+        }
+        bytes.set(chunk, size);
         size += chunk.length;
+        const hello = reader.push(chunk);
+        if (hello === "invalid" || (hello === "incomplete" && size > MAX_GREETING_BYTES)) settle(null);
+        else if (hello !== "incomplete") settle({ hello, bytes: bytes.subarray(0, size) });
+        if (hello !== "incomplete") return;
       }
-      const bytes = Buffer.concat(chunks, size);
-      const hello = parseClientHello(bytes);
-      if (hello === "invalid" || (hello === "incomplete" && size > MAX_BUFFERED_BYTES)) settle(null);
-      else if (hello !== "incomplete") settle({ hello, bytes });
     };
     const timer = setTimeout(onEnd, HELLO_TIMEOUT_MS);
     socket.on("readable", read).once("end", onEnd).once("close", onEnd);
