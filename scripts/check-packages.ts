@@ -18,6 +18,7 @@ const mayUse: Readonly<Record<string, readonly string[]>> = {
   "egress-gateway": ["runtime-api", "tar", "box-helper"],
   "runtime-docker": ["runtime-api", "tar", "box-helper", "driver-kit", "egress-gateway"],
   "runtime-k8s": ["runtime-api", "box-helper", "driver-kit"],
+  "runtime-prime": ["runtime-api", "box-helper", "driver-kit"],
   "harbor-taskset": ["runtime-api", "tar"],
   conformance: ["runtime-api", "harbor-taskset"],
   breakwater: ["runtime-api", "harbor-taskset"],

@@ -82,7 +82,6 @@ export class Box {
       Cmd: [],
       Env: Object.entries(options.env).map(([name, value]) => `${name}=${value}`),
       HostConfig: {
-        Init: true,
         NetworkMode: options.network,
         NanoCpus: Math.round(Math.min(options.cpus, hostCpus) * 1e9),
         Memory: Math.round(options.memoryMb) * 1024 * 1024,

@@ -9,6 +9,7 @@ import {
   batchJobsSchema,
   batchStatusSchema,
   bulkDeleteSchema,
+  checkImageSchema,
   createSchema,
   type EgressPolicy,
   egressPolicySchema,
@@ -257,6 +258,11 @@ export function controlPlane(app: FastifyInstance, emulator: Emulator): void {
       ? "Port exposure is not yet supported for VM sandboxes."
       : "Port exposure is not supported in this region";
     throw new ApiError(400, { detail });
+  });
+  app.post("/template/check-docker-image", async (request) => {
+    const { image } = parsed(checkImageSchema, request.body, "body");
+    const accessible = await sandboxes.hasImage(image);
+    return { accessible, details: accessible ? "Image is accessible" : "Image not found" };
   });
   app.get("/template/registry-credentials", async () => ({ credentials: [] }));
 }

@@ -95,6 +95,16 @@ export class Sandboxes {
     return this.#all.get(id);
   }
 
+  async hasImage(image: string): Promise<boolean> {
+    try {
+      await this.#engine.getImage(image).inspect();
+      return true;
+    } catch (error) {
+      if (isEngineStatus(error, 404)) return false;
+      throw error;
+    }
+  }
+
   byRoute(userNs: string, jobId: string): Sandbox | undefined {
     return this.all.find((sandbox) => sandbox.userNs === userNs && sandbox.jobId === jobId);
   }
@@ -255,8 +265,16 @@ export class Sandboxes {
   }
 }
 
-/** A VM without a command of its own just runs; its init is the engine's. */
+/**
+ * A container's first process is its command. A VM has an init, which reaps and which nothing inside can end: here bash, which every VM image has,
+ * and which waits without a child that could be killed. Its command, if it has one, ends the VM by ending.
+ */
 function firstProcess({ vm, start_command: command }: CreateBody): readonly string[] {
-  if (typeof command === "object" && command !== null) return [command.executable, ...command.args];
-  return ["/bin/sh", "-c", !vm && command ? command : "exec tail -f /dev/null"];
+  const isArgv = typeof command === "object" && command !== null;
+  if (!vm)
+    return isArgv ? [command.executable, ...command.args] : ["/bin/sh", "-c", command || "exec tail -f /dev/null"];
+  const init = "exec 3<> <(:); while :; do read -r -t 3600 -u 3; done";
+  return isArgv
+    ? ["/bin/bash", "-c", '"$@" & wait "$!"', "init", command.executable, ...command.args]
+    : ["/bin/bash", "-c", init];
 }

@@ -200,6 +200,8 @@ export const listQuerySchema: z.ZodType<{
   labels: z.union([z.string().transform((one) => [one]), z.array(z.string())]).optional(),
 });
 
+export const checkImageSchema: z.ZodType<{ readonly image: string }> = z.looseObject({ image: z.string().min(1) });
+
 export interface ExecBody {
   readonly command: string;
   readonly working_dir?: string | null | undefined;

@@ -538,13 +538,14 @@ class Box implements Runtime {
       const leftovers = [this.#backend.handle];
       throw this.#error("stopConfirmed", "ERR_STOP_UNCONFIRMED", message, { cause: error, leftovers });
     }
-    if (!wasUnfit) this.#state = this.#capabilities?.stop === "destroys" ? "gone" : "stopped";
+    if (!wasUnfit) this.#state = "stopped";
     return proof;
   }
 
   async #stop(clock: Deadline): Promise<Proof> {
     const seen = await this.#backend.look(clock);
-    if (seen === "gone") throw await this.#lost("stopConfirmed", seen, clock);
+    // Of a box that was destroyed the backend may know nothing any more when we ask again.
+    if (seen === "gone" && this.#state !== "stopped") throw await this.#lost("stopConfirmed", seen, clock);
     // What the box has used can only be asked while it runs.
     const used = seen === "ended" ? null : await this.#usageIfQuick();
     clock.throwIfOver();

@@ -1,0 +1,140 @@
+import { createBox, withDeadline, type Deadline } from "@breakwater/driver-kit";
+import {
+  type DoctorLine,
+  type ImageSource,
+  type OperationOptions,
+  parseRuntimeSpec,
+  type PreparedImage,
+  type PrepareImageOptions,
+  type Runtime,
+  type RuntimeCapabilities,
+  type RuntimeDriver,
+  type RuntimeSpecInput,
+  type SweepOptions,
+  type SweepReport,
+} from "@breakwater/runtime-api";
+import { type BoxContext, PrimeBox } from "./box.ts";
+import { DRIVER, toRuntimeError } from "./errors.ts";
+import { Connections } from "./http.ts";
+import { Images } from "./images.ts";
+import { type Account, findAccount, type PrimeDriverOptions } from "./options.ts";
+import { CAPABILITIES, describeService } from "./probe.ts";
+import { Service } from "./service.ts";
+import { sweep } from "./sweep.ts";
+import { kindOf, ROLE_LABEL } from "./translate.ts";
+
+const PROBE_TIMEOUT_MS = 60_000;
+const SWEEP_TIMEOUT_MS = 10 * 60 * 1000;
+/** How long a service that does not answer is put up with when it is only asked whether it is there. */
+const PROBE_PATIENCE_MS = 10_000;
+
+/**
+ * Boxes as sandboxes of Prime. Does no I/O; the key is looked for with the first operation, which throws `ERR_BACKEND_AUTH` if there is
+ * none and `TypeError` for an address that is none.
+ */
+export function primeDriver(options: PrimeDriverOptions = {}): RuntimeDriver {
+  return new PrimeDriver(options);
+}
+
+class PrimeDriver implements RuntimeDriver {
+  readonly name: string = DRIVER;
+  readonly capabilities: RuntimeCapabilities;
+  readonly #options: PrimeDriverOptions;
+  readonly #connections = new Connections();
+  readonly #service: Service;
+  readonly #box: BoxContext;
+  readonly #images: Images;
+  #account: Promise<Account> | undefined;
+  #probed: Promise<unknown> | undefined;
+
+  constructor(options: PrimeDriverOptions) {
+    this.#options = options;
+    this.capabilities = CAPABILITIES[kindOf(options)];
+    this.#service = new Service(this.#connections, () => this.#findAccount());
+    this.#box = { service: this.#service, connections: this.#connections, options };
+    this.#images = new Images(this.#box);
+  }
+
+  /** The service does not tell what it enforces; that it lets us in is what is asked. */
+  async probe(options?: OperationOptions): Promise<RuntimeCapabilities> {
+    await this.#within("probe", "asking Prime whether it lets us in", options, PROBE_TIMEOUT_MS, async (clock) => {
+      this.#probed ??= this.#listOurs().catch((error: unknown) => {
+        this.#probed = undefined;
+        throw error;
+      });
+      await clock.race(this.#probed);
+    });
+    return this.capabilities;
+  }
+
+  async *doctor(options?: OperationOptions): AsyncGenerator<DoctorLine> {
+    try {
+      const what = "asking Prime";
+      const [account, active] = await this.#within("doctor", what, options, PROBE_TIMEOUT_MS, async (clock) => {
+        return [await this.#findAccount(), await this.#listOurs(clock)] as const;
+      });
+      yield* describeService(account, kindOf(this.#options), active);
+    } catch (error) {
+      yield {
+        status: "failed",
+        what: (error as Error).message,
+        advice: "set PRIME_API_KEY, or log in with Prime's command line; see whether the API is reachable",
+      };
+    }
+  }
+
+  create(spec: RuntimeSpecInput): Runtime {
+    const parsed = parseRuntimeSpec(spec);
+    return createBox({
+      driver: DRIVER,
+      spec: parsed,
+      probe: (options) => this.probe(options),
+      backend: (id) => new PrimeBox(id, parsed, this.#box),
+    });
+  }
+
+  async prepareImage(source: ImageSource, options?: PrepareImageOptions): Promise<PreparedImage> {
+    return this.#images.prepare(source, options);
+  }
+
+  async sweep(options?: SweepOptions): Promise<SweepReport> {
+    const what = "removing what dead owners left";
+    return this.#within("sweep", what, options, SWEEP_TIMEOUT_MS, (clock) =>
+      sweep(this.#service, clock, options?.dryRun ?? false),
+    );
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#connections[Symbol.asyncDispose]();
+  }
+
+  async #listOurs(clock?: Deadline): Promise<number> {
+    const ask = async (own: Deadline): Promise<number> =>
+      (await this.#service.listActive(own, [ROLE_LABEL], { patienceMs: PROBE_PATIENCE_MS })).length;
+    if (clock !== undefined) return ask(clock);
+    return this.#within("probe", "asking Prime whether it lets us in", undefined, PROBE_TIMEOUT_MS, ask);
+  }
+
+  /** Found once; a failure is not kept. */
+  #findAccount(): Promise<Account> {
+    this.#account ??= findAccount(this.#options).catch((error: unknown) => {
+      this.#account = undefined;
+      throw error;
+    });
+    return this.#account;
+  }
+
+  async #within<T>(
+    operation: string,
+    what: string,
+    options: OperationOptions | undefined,
+    timeoutMs: number,
+    work: (clock: Deadline) => Promise<T>,
+  ): Promise<T> {
+    try {
+      return await withDeadline(options, timeoutMs, { driver: DRIVER, operation, what }, work);
+    } catch (error) {
+      throw toRuntimeError({ operation, what }, error);
+    }
+  }
+}

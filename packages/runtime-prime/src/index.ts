@@ -1,0 +1,2 @@
+export { primeDriver, primeDriver as default } from "./driver.ts";
+export type { PrimeDriverOptions } from "./options.ts";

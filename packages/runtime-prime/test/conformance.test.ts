@@ -1,0 +1,12 @@
+import { describeRuntime } from "@breakwater/conformance/runtime";
+import primeDriver from "../src/index.ts";
+import { driverModule, fixtureImages, image, sabotage } from "./backend.ts";
+
+describeRuntime({
+  driver: primeDriver,
+  image,
+  images: await fixtureImages(),
+  sabotage,
+  driverModule: driverModule("../src/index.ts"),
+  name: "prime, VM",
+});
