@@ -10,9 +10,9 @@ import { runLiveTests } from "./lib/live-tests.ts";
 import { describeFailures, type TestCounts } from "./lib/vitest-report.ts";
 import { runTests, type TestRun } from "./lib/vitest.ts";
 
-const UNIT_TIMEOUT_MS = 5 * 60_000;
-const LIVE_TIMEOUT_MS = 40 * 60_000;
-const LONG_TIMEOUT_MS = 120 * 60_000;
+const UNIT_TIMEOUT_MS = 15 * 60_000;
+const LIVE_TIMEOUT_MS = 90 * 60_000;
+const LONG_TIMEOUT_MS = 6 * 60 * 60_000;
 
 interface Part {
   readonly name: string;
