@@ -19,6 +19,10 @@ export async function runLiveTests(
   { project, env, onlySuites = run.onlySuites ?? false, vitestArgs = [], timeoutMs }: LiveTestOptions,
 ): Promise<TestRun> {
   const suites = ["conformance", "grading"].map((file) => `${testFolder(driver.name)}/${file}`);
+  const selection = onlySuites
+    ? suites
+    : run.acceptance && [...suites, ...run.acceptance.map((it) => `acceptance/${it}`)];
+  const namesFiles = vitestArgs.some((it) => it.includes("/"));
   const others = onlySuites ? [] : ["acceptance/network-matrix"];
   return runTests({
     project,
@@ -27,7 +31,7 @@ export async function runLiveTests(
     env: { ...env, CONFORMANCE: driver.name },
     through: run.insideNetwork === true ? source("backends/cli.ts", run.backend, "run") : [],
     timeoutMs,
-    ...(onlySuites && { files: suites }),
+    ...(selection !== undefined && !namesFiles && { files: selection }),
     ...(run.cases && {
       files: [...suites, ...others],
       testName: `\\[(${run.cases.join("|").replaceAll(".", "\\.")})`,
