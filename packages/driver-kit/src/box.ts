@@ -105,6 +105,10 @@ class Box implements Runtime {
   #started: StartedBox | null = null;
   #mounts: readonly Mount[] = [];
   #end: BoxEnd | null = null;
+  /** A stop is under way: no program of a caller is started any more. */
+  #stopping = false;
+  /** What made the box unfit, when it is that. */
+  #networkLost: RuntimeError | null = null;
 
   constructor({ driver, spec, probe, backend }: BoxOptions) {
     this.driver = driver;
@@ -201,12 +205,13 @@ class Box implements Runtime {
       throw this.#error("exec", "ERR_UNSUPPORTED", message);
     }
     const ofPolicy = this.#backend.environmentFor?.(this.#network);
-    const result = await this.#runProgram(options, {
+    const request = {
       argv,
       env: programEnvironment(this.spec, image, { ofPolicy, ofCall: options.env }),
       cwd: options.cwd ?? this.spec.workdir ?? image.workdir ?? "/",
       user: options.user ?? this.spec.user ?? image.user,
-    });
+    };
+    const result = await this.#runProgram(options, request, (open) => this.#unlessStopping(open));
     if (this.#backend.afterProgram !== undefined) {
       const ask = async (clock: Deadline): Promise<void> => this.#backend.afterProgram?.(clock);
       const what = "asking whether the network policy still holds";
@@ -215,12 +220,24 @@ class Box implements Runtime {
     return result;
   }
 
+  /** A connection that is made while the box is stopped is given up before anything is run by it. */
+  async #unlessStopping(open: Promise<BoxExec>): Promise<BoxExec> {
+    const program = await open;
+    if (!this.#stopping) return program;
+    program.close();
+    throw this.#wrongState("exec", "it is being stopped");
+  }
+
   async #runHelper(argv: readonly string[], options: ExecOptions = {}): Promise<ExecResult> {
     const request = { argv: [BOX_HELPER_PATH, ...argv], env: {}, cwd: "/", user: null };
     return this.#runProgram({ timeoutMs: TIMEOUT_MS, ...options }, request);
   }
 
-  async #runProgram(options: ExecOptions, request: ExecRequest): Promise<ExecResult> {
+  async #runProgram(
+    options: ExecOptions,
+    request: ExecRequest,
+    check = (open: Promise<BoxExec>): Promise<BoxExec> => open,
+  ): Promise<ExecResult> {
     const { startedAtMs } = this.#started as StartedBox;
     let program: BoxExec | undefined;
     try {
@@ -231,7 +248,7 @@ class Box implements Runtime {
         options,
         // A box whose lifetime is over is asked all the same: it says itself that it has ended.
         deadlineMs: Math.max(NOTICE_MS, startedAtMs + this.spec.lifetimeMs - Date.now()),
-        open: async (execId, signal) => (program = await this.#openExec(["exec", execId], signal)),
+        open: async (execId, signal) => (program = await check(this.#openExec(["exec", execId], signal))),
         killByExec: (execId) => this.#killExec(execId),
         afterAbnormalEnd: () => this.#afterAbnormalEnd(program),
         streamsEndWithProgram: this.#backend.streamsEndWithProgram ?? false,
@@ -276,10 +293,8 @@ class Box implements Runtime {
       for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(2 * pauseMs, LONGEST_PAUSE_MS)) {
         const outcome = (await program?.outcome?.(clock)) ?? null;
         const seen = await this.#backend.look(clock);
-        if (seen === "ended" || seen === "gone") {
-          await this.#noteEnd(seen, clock);
-          return { kind: "lost" };
-        }
+        if (seen === "ended" || seen === "gone") await this.#noteEnd(seen, clock);
+        if (seen === "ended" || seen === "gone" || this.#stopping) return { kind: "lost" };
         // A box that is being ended loses its programs first.
         const exitCode = outcome?.exitCode ?? null;
         if ((exitCode !== null && exitCode !== KILLED) || performance.now() > patienceEndsAt)
@@ -313,7 +328,7 @@ class Box implements Runtime {
     options?: OperationOptions,
   ): AsyncGenerator<Uint8Array, void, undefined> {
     const all = paths.map((path) => canonicalPath("download", path));
-    this.#requireState("download", "running", "frozen", "stopped");
+    this.#requireReadable("download");
     const context = { driver: this.driver, boxId: this.id, operation: "download" } as const;
     const doing = this.#doing("download", `downloading ${paths.join(", ")}`);
     using clock = deadline(options, TRANSFER_TIMEOUT_MS, doing);
@@ -334,7 +349,7 @@ class Box implements Runtime {
     if (!Number.isSafeInteger(limits.maxBytes) || limits.maxBytes < 0) {
       throw new TypeError(`maxBytes: expected a whole number, got ${String(limits.maxBytes)}`);
     }
-    this.#requireState("readBounded", "running", "frozen", "stopped");
+    this.#requireReadable("readBounded");
     const context = { driver: this.driver, boxId: this.id, operation: "readBounded" } as const;
     return this.#within("readBounded", `reading ${path}`, options, TIMEOUT_MS, async (clock) => {
       try {
@@ -346,6 +361,11 @@ class Box implements Runtime {
       }
       return null;
     });
+  }
+
+  #requireReadable(operation: string): void {
+    const destroys = this.#capabilities?.stop === "destroys";
+    this.#requireState(operation, "running", "frozen", ...(destroys ? [] : (["stopped"] as const)));
   }
 
   async *#archives(
@@ -502,17 +522,22 @@ class Box implements Runtime {
     if (!this.#freezes)
       throw this.#error(operation, "ERR_UNSUPPORTED", "boxes cannot be frozen here; use another backend");
     await this.#within(operation, `${operation} of the box`, options, TIMEOUT_MS, async (clock) => {
-      let refusal: unknown;
-      try {
-        await this.#backend[operation]?.(clock);
-      } catch (error) {
-        clock.throwIfOver();
-        refusal = error;
-      }
-      const seen = await this.#requireAlive(operation, clock);
-      if (seen !== wanted) {
-        const message = `the backend says that the box is ${seen}; try again`;
-        throw this.#error(operation, "ERR_BACKEND", message, { cause: refusal });
+      for (;;) {
+        let refusal: unknown;
+        try {
+          await this.#backend[operation]?.(clock);
+        } catch (error) {
+          clock.throwIfOver();
+          refusal = error;
+        }
+        const seen = await this.#requireAlive(operation, clock);
+        if (seen === wanted) return;
+        // A box that forks without end can be too quick for a busy kernel. The call may be made again: it has no other effect.
+        if (clock.remainingMs() <= LONGEST_PAUSE_MS) {
+          const message = `the backend says that the box is still ${seen}; try again`;
+          throw this.#error(operation, "ERR_BACKEND", message, { cause: refusal });
+        }
+        await clock.sleep(FIRST_PAUSE_MS);
       }
     });
     this.#state = wanted;
@@ -529,10 +554,12 @@ class Box implements Runtime {
     this.#requireState("stopConfirmed", "running", "frozen", "unfit", "stopped");
     const wasUnfit = this.#state === "unfit";
     let proof: Proof;
+    this.#stopping = true;
     try {
       const what = "stopping the box";
       proof = await this.#within("stopConfirmed", what, options, TIMEOUT_MS, (clock) => this.#stop(clock));
     } catch (error) {
+      this.#stopping = false;
       if (error instanceof TypeError || isRuntimeError(error, "ERR_BOX_LOST", "ERR_ABORTED")) throw error;
       const message = "the box could not be shown to have stopped; tear it down";
       const leftovers = [this.#backend.handle];
@@ -547,7 +574,7 @@ class Box implements Runtime {
     // Of a box that was destroyed the backend may know nothing any more when we ask again.
     if (seen === "gone" && this.#state !== "stopped") throw await this.#lost("stopConfirmed", seen, clock);
     // What the box has used can only be asked while it runs.
-    const used = seen === "ended" ? null : await this.#usageIfQuick();
+    const used = seen === "ended" || seen === "gone" ? null : await this.#usageIfQuick();
     clock.throwIfOver();
     const { proof, exitCode, endedBefore } = await this.#backend.stop(this.#inside("stopConfirmed"), clock);
     if (used !== null && !endedBefore) this.#end ??= { endedBy: "stopped", exitCode, ...used };
@@ -649,7 +676,10 @@ class Box implements Runtime {
     try {
       return await asked;
     } catch (error) {
-      if (isRuntimeError(error, "ERR_NETWORK_LOST") && this.#runs) this.#state = "unfit";
+      if (isRuntimeError(error, "ERR_NETWORK_LOST") && this.#runs) {
+        this.#state = "unfit";
+        this.#networkLost = error;
+      }
       throw error;
     }
   }
@@ -732,7 +762,14 @@ class Box implements Runtime {
   }
 
   #requireState(operation: string, ...states: readonly RuntimeState[]): void {
-    if (states.includes(this.#state)) return;
+    if (states.includes(this.#state)) {
+      if (this.#stopping && !states.includes("stopped")) throw this.#wrongState(operation, "it is being stopped");
+      return;
+    }
+    if (this.#state === "unfit" && this.#networkLost !== null) {
+      const message = `${operation} is not possible: the box has lost its network; tear it down`;
+      throw this.#error(operation, "ERR_NETWORK_LOST", message, { cause: this.#networkLost });
+    }
     if (this.#state === "unfit") {
       const message = `${operation} is not possible: a promise about the box could not be kept; tear it down`;
       throw this.#error(operation, "ERR_BOX_UNFIT", message);
