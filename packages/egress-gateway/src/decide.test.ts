@@ -232,6 +232,8 @@ describe("the addresses", () => {
     ["fd00:ec2::254", "metadata"],
     ["fe80::1", "link-local"],
     ["fec0::1", "site-local"],
+    ["4000::1", "not given out"],
+    ["e000::1", "not given out"],
     ["ff02::1", "multicast"],
     ["fe80::1%eth0", "with a zone"],
     ["not an address", "nonsense"],

@@ -67,8 +67,6 @@ export function permit(policy: Policy | null, port: number, written: string): Re
   if (host === null) return refused("host-invalid");
   const entry = policy.allows(host);
   if (entry === null) return refused("not-listed");
-  // A listed address has to be public as well: an entry is no way into the ground around the gateway.
-  if (host.kind === "address" && !isPublicAddress(host.text)) return refused("not-public");
   return { outcome: "permitted", host, port, entry };
 }
 
@@ -83,7 +81,10 @@ export async function decide(
   return permission.outcome === "refused" ? permission : locate(permission, resolve);
 }
 
-/** The second half of the decision: every address of the host has to be public, or none is dialled. */
+/**
+ * The second half of the decision: every address of the host has to be public, or none is dialled. A listed address as well: an entry is no way
+ * into the ground around the gateway.
+ */
 export async function locate(permission: Permitted, resolve: Resolve): Promise<Decision> {
   const { host } = permission;
   let addresses: readonly string[];

@@ -382,6 +382,25 @@ describe("a change", () => {
     expect(test.dialled).toEqual([`${SITE}:80`]);
   });
 
+  it("counts for what is being resolved: it is not dialled any more", async () => {
+    await using test = await startGateway();
+    await test.serve(SITE, 443, echo);
+    const box = await test.box();
+    const release = test.holdNames();
+    const asking = [
+      box.talk(443, hello("example.com")),
+      box.talk(3128, "CONNECT example.com:443 HTTP/1.1\r\n\r\n", { end: false }),
+    ];
+    await until(() => test.resolved.length === 2);
+    expect(await test.control.setPolicy(box.name, { mode: "no-network" })).toEqual({ cut: 2 });
+    expect(await Promise.all(asking)).toEqual(["", ""]);
+    // Allowed again, and too late for those.
+    await box.allow("example.com");
+    release();
+    (await openTunnel(box)).destroy();
+    expect(test.dialled).toEqual([`${SITE}:443`]);
+  });
+
   it("removing a box ends everything of it", async () => {
     await using test = await startGateway();
     await test.serve(SITE, 443, echo);

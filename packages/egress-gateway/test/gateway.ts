@@ -23,6 +23,8 @@ export interface TestGateway extends AsyncDisposable {
   readonly resolved: string[];
   /** What names have as addresses. A list of lists is used up, one for each time. */
   readonly names: Map<string, readonly string[] | (readonly string[])[]>;
+  /** Lets no name be resolved until what it gives back is called. */
+  holdNames(): () => void;
   /** Puts a server at an address of the test's internet. */
   serve(address: string, port: number, server: Server | ((socket: Socket) => void)): Promise<void>;
   /** A box with a policy. */
@@ -56,14 +58,16 @@ export async function startGateway(): Promise<TestGateway> {
   const servers: Server[] = [];
   const sockets = new Set<Socket>();
   const sessions: GatewayControl[] = [];
+  let mayResolve = Promise.resolve();
   const gateway = new Gateway({
     ...directories,
     network: {
-      resolve(name) {
+      async resolve(name) {
         resolved.push(name);
+        await mayResolve;
         const known = names.get(name) ?? [];
         const next = Array.isArray(known[0]) ? (known as (readonly string[])[]).shift() : known;
-        return Promise.resolve((next ?? []) as readonly string[]);
+        return (next ?? []) as readonly string[];
       },
       connect(address, port) {
         dialled.push(`${address}:${port}`);
@@ -89,6 +93,11 @@ export async function startGateway(): Promise<TestGateway> {
     resolved,
     names,
     session,
+    holdNames() {
+      let release = (): void => undefined;
+      mayResolve = new Promise((resolve) => (release = resolve));
+      return () => release();
+    },
     async serve(address, port, given) {
       const server = typeof given === "function" ? createServer({ allowHalfOpen: true }, given) : given;
       server.on("connection", (socket: Socket) => {
