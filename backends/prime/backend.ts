@@ -1,6 +1,8 @@
 import { spawn } from "node:child_process";
 import { openSync } from "node:fs";
-import { mkdir, readFile, rm } from "node:fs/promises";
+import { createHash } from "node:crypto";
+import { mkdir, mkdtemp, readFile, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
@@ -31,7 +33,6 @@ interface State {
 
 const START_TIMEOUT_MS = 30_000;
 const END_TIMEOUT_MS = 60_000;
-const NETWORK = "breakwater-prime-emulator";
 
 /**
  * The emulator, over the docker backend. Running it again takes no time.
@@ -68,7 +69,7 @@ export async function down(steps: Steps = silentSteps, folders: BackendFolders =
       const engine = new Dockerode(dockerOptions(found.host));
       const count = await removeBoxes(engine, folder);
       if (count > 0) steps.done(`removed ${count} containers`);
-      await removeNetwork(engine, NETWORK);
+      await removeNetwork(engine, networkName(folder));
     }
     await rm(folder, { recursive: true, force: true });
     steps.done(state === undefined ? "no emulator" : "emulator ended");
@@ -78,6 +79,39 @@ export async function down(steps: Steps = silentSteps, folders: BackendFolders =
 export async function status(folders: BackendFolders = backendFolders()): Promise<readonly string[]> {
   const state = await running(runFolder(folders));
   return state === undefined ? [] : [`control plane ${state.url}`, `gateway ${state.gatewayUrl}`];
+}
+
+/** An emulator for one test, whose faults and knobs nobody else meets. Disposing it removes all that it has made. */
+export interface OwnEmulator extends AsyncDisposable {
+  readonly apiKey: string;
+  readonly url: string;
+  /** A call to its own endpoint. */
+  admin(method: "GET" | "POST" | "PATCH" | "DELETE", path: string, body?: unknown): Promise<unknown>;
+}
+
+export async function startEmulator(dockerHost: string): Promise<OwnEmulator> {
+  const folder = await mkdtemp(join(tmpdir(), "prime-emulator-"));
+  const { pid, url, apiKey } = await start(folder, dockerHost);
+  const identity = identify(pid);
+  return {
+    apiKey,
+    url,
+    async admin(method, path, body): Promise<unknown> {
+      const response = await fetch(`${url}/admin${path}`, {
+        method,
+        ...(body === undefined ? {} : { headers: { "content-type": "application/json" }, body: JSON.stringify(body) }),
+      });
+      if (!response.ok) throw new Error(`${method} ${path} answered ${response.status}: ${await response.text()}`);
+      return response.json();
+    },
+    async [Symbol.asyncDispose](): Promise<void> {
+      if (identity !== undefined) await terminate(identity, END_TIMEOUT_MS);
+      const engine = new Dockerode(dockerOptions(dockerHost));
+      await removeBoxes(engine, folder);
+      await removeNetwork(engine, networkName(folder));
+      await rm(folder, { recursive: true, force: true });
+    },
+  };
 }
 
 /** Error: `NOT_RUNNING`. */
@@ -107,7 +141,7 @@ async function start(folder: string, dockerHost: string): Promise<State> {
       ...process.env,
       DOCKER_HOST: dockerHost,
       PRIME_EMULATOR_FOLDER: folder,
-      PRIME_EMULATOR_NETWORK: NETWORK,
+      PRIME_EMULATOR_NETWORK: networkName(folder),
     },
     stdio: ["ignore", log, log],
     detached: true,
@@ -146,6 +180,10 @@ function dockerOptions(host: string): Dockerode.DockerOptions {
   return url.protocol === "unix:"
     ? { socketPath: url.pathname }
     : { host: url.hostname, port: Number(url.port || 2375), protocol: "http" };
+}
+
+function networkName(folder: string): string {
+  return `breakwater-prime-${createHash("sha256").update(folder).digest("hex").slice(0, 8)}`;
 }
 
 function runFolder(folders: BackendFolders): string {
