@@ -230,6 +230,7 @@ describe("programs", () => {
       await emulator.admin("POST", `/sandboxes/${id}/end`, { status: "TERMINATED" });
       await rejection(box.exec(["true"]), "ERR_BOX_LOST");
       await box.teardownConfirmed();
+      expect(await leftovers()).toEqual([]);
     },
     LONG_MS,
   );
