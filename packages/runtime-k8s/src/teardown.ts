@@ -10,6 +10,7 @@ import { LABEL } from "./translate.ts";
 const GRACE_SECONDS = 1;
 const FIRST_PAUSE_MS = 50;
 const LONGEST_PAUSE_MS = 1_000;
+const LAST_WORD_MS = 250;
 
 /** A pod for good: names are taken again. */
 export interface PodId {
@@ -42,6 +43,8 @@ export async function removeUntilGone(cluster: Cluster, clock: Deadline, { name,
       throw unconfirmed(name, uid, last, clock.translate(error));
     }
     if (last === null || last.metadata?.uid !== uid) break;
+    // Given up in time to say what is known; the clock alone would only say that it is over.
+    if (clock.remainingMs() < pauseMs + LAST_WORD_MS) throw unconfirmed(name, uid, last, undefined);
     try {
       await clock.sleep(pauseMs);
     } catch (error) {
