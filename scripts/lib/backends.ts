@@ -69,6 +69,13 @@ export const drivers: readonly DriverUnderTest[] = [
     runs: [{ backend: "kubernetes", onlySuites: true, insideNetwork: true }],
   },
   { name: "prime", experimental: true, runs: [{ backend: "prime" }] },
+  {
+    // The example of docs/write-a-driver.md, tested against packed packages as a third party would.
+    name: "bubblewrap",
+    // Packing, installing and both suites take more than the three minutes that a change should have to wait for it.
+    onlyLong: true,
+    runs: [{ backend: "bubblewrap", through: ["sh", "examples/driver-bubblewrap/test.sh"] }],
+  },
 ];
 
 /** Where a driver's live tests are. */

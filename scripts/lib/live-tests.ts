@@ -29,7 +29,7 @@ export async function runLiveTests(
     reporter: "verbose",
     args: vitestArgs,
     env: { ...env, CONFORMANCE: driver.name },
-    through: run.insideNetwork === true ? source("backends/cli.ts", run.backend, "run") : [],
+    through: run.insideNetwork === true ? source("backends/cli.ts", run.backend, "run") : (run.through ?? []),
     timeoutMs,
     ...(selection !== undefined && !namesFiles && { files: selection }),
     ...(run.cases && {
