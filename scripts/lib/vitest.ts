@@ -1,7 +1,7 @@
 import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { command } from "./command.ts";
+import { command, root } from "./command.ts";
 import {
   countTests,
   type Failure,
@@ -37,7 +37,7 @@ export async function runTests(options: TestRunOptions): Promise<TestRun> {
   const folder = await mkdtemp(join(tmpdir(), "breakwater-test-"));
   try {
     const report = join(folder, "report.jsonl");
-    const reporters = [`--reporter=${options.reporter}`, "--reporter=./scripts/lib/vitest-reporter.ts"];
+    const reporters = [`--reporter=${options.reporter}`, `--reporter=${join(root, "scripts/lib/vitest-reporter.ts")}`];
     const selected = options.testName === undefined ? [] : ["--testNamePattern", options.testName];
     const none = options.project === "long" ? ["--passWithNoTests"] : [];
     const [program, ...before] = [...(options.through ?? []), "vitest"];
