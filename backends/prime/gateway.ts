@@ -44,7 +44,7 @@ export function gateway(app: FastifyInstance, emulator: Emulator): void {
       return reply.code(502).send(BODIES.sandboxNotFound(sandbox?.id ?? ""));
     }
     if (sandbox.isTerminal && sandbox.deleted) return reply.code(502).send(BODIES.sandboxNotFound(sandbox.id));
-    if (sandbox.status !== "RUNNING") return reply.code(409).send({ error: "sandbox_not_running" });
+    if (sandbox.status !== "RUNNING" || sandbox.isEnding) return reply.code(409).send({ error: "sandbox_not_running" });
     sandbox.inUse += 1;
     reply.raw.once("close", () => {
       sandbox.inUse -= 1;

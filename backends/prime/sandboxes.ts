@@ -34,6 +34,8 @@ export class Sandbox {
   /** Deleted before it ran, and provisioning did not hear of it. */
   orphaned = false;
   box: Box | undefined;
+  /** Its box is being removed. */
+  isEnding = false;
   lastUsedAtMs: number = this.createdAtMs;
   /** Calls that use it now; a running command pins it. */
   inUse = 0;
@@ -167,7 +169,7 @@ export class Sandboxes {
 
   async #bringUp(sandbox: Sandbox): Promise<void> {
     const { body } = sandbox;
-    const isOver = (): boolean => sandbox.isTerminal && !sandbox.orphaned;
+    const isOver = (): boolean => (sandbox.isTerminal || sandbox.isEnding) && !sandbox.orphaned;
     await sleep(this.#knobs().pendingMs);
     const { imageBuildMs } = this.#knobs();
     if (body.vm && imageBuildMs > 0 && !this.#builtImages.has(body.docker_image)) {
@@ -220,7 +222,7 @@ export class Sandboxes {
 
   async #watch(sandbox: Sandbox, box: Box): Promise<void> {
     const end = await box.ended();
-    if (end === null || sandbox.isTerminal) return;
+    if (end === null || sandbox.isTerminal || sandbox.isEnding) return;
     sandbox.exitCode = end.exitCode;
     if (end.oomKilled && end.exitCode === 137) this.#end(sandbox, "ERROR", { errorType: "OOM_KILLED" });
     else this.#end(sandbox, "TERMINATED", { terminationReason: "completed" });
@@ -258,10 +260,16 @@ export class Sandboxes {
     status: "ERROR" | "TERMINATED" | "TIMEOUT",
     why: Partial<Pick<Sandbox, "errorType" | "errorMessage" | "terminationReason">>,
   ): void {
-    if (sandbox.isTerminal) return;
-    Object.assign(sandbox, why);
-    this.#set(sandbox, status);
-    sandbox.box?.remove().catch((error: unknown) => process.stderr.write(`${sandbox.id}: ${String(error)}\n`));
+    if (sandbox.isTerminal || sandbox.isEnding) return;
+    // It has ended when nothing of it runs any more.
+    sandbox.isEnding = true;
+    const removing = sandbox.box?.remove() ?? Promise.resolve();
+    removing
+      .catch((error: unknown) => process.stderr.write(`${sandbox.id}: ${String(error)}\n`))
+      .finally(() => {
+        Object.assign(sandbox, why);
+        this.#set(sandbox, status);
+      });
   }
 }
 
