@@ -7,6 +7,8 @@ import type { McpServer } from "./task.ts";
 /** Does the task. What it throws is recorded, and what it left is graded all the same. */
 export interface Agent {
   (context: AgentContext): Promise<void>;
+  /** In results. A function has one of its own; one without is `agent`. */
+  readonly name: string;
   /** Gets the task's own solution; a task without one is refused. Default is `false`. */
   readonly needsSolution?: boolean | undefined;
 }
@@ -72,7 +74,8 @@ export function oracleAgent(): Agent {
 
 /** Does nothing: shows what the tests say about an untouched environment. */
 export function nopAgent(): Agent {
-  return async () => undefined;
+  const nop = async (): Promise<void> => undefined;
+  return nop;
 }
 
 /**
@@ -80,7 +83,7 @@ export function nopAgent(): Agent {
  * `BREAKWATER_INSTRUCTION_FILE` is the path of a file in the box that has it in any case.
  */
 export function shellAgent(command: string): Agent {
-  return async (context) => {
+  const shell = async (context: AgentContext): Promise<void> => {
     const { box, instruction } = context;
     await box.upload([{ path: INSTRUCTION_FILE, content: instruction }], INSTRUCTION_DIRECTORY);
     await runProgram(context, "the agent's command", ["sh", "-c", command], {
@@ -88,6 +91,7 @@ export function shellAgent(command: string): Agent {
       ...(Buffer.byteLength(instruction) <= MAX_VARIABLE_BYTES ? { BREAKWATER_INSTRUCTION: instruction } : {}),
     });
   };
+  return shell;
 }
 
 async function runProgram(

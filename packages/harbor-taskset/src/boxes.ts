@@ -41,7 +41,7 @@ export async function prepareImages(trial: Trial): Promise<PreparedImages> {
 }
 
 async function prepareImage(
-  { driver, events, signal }: Trial,
+  { driver, events, record, signal }: Trial,
   of: BoxKind,
   image: PlannedImage,
   timeoutMs: number,
@@ -49,6 +49,7 @@ async function prepareImage(
   const source =
     image.kind === "declared" ? { reference: image.reference } : { context: image.context, name: image.name };
   const prepared = await driver.prepareImage(source, { signal, timeoutMs });
+  record.images.push({ of, id: prepared.id, reference: prepared.reference });
   events.emit("image.prepared", { details: { of, id: prepared.id, reference: prepared.reference } });
   return prepared;
 }

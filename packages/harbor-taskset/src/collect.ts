@@ -236,17 +236,30 @@ function isOfTheAgentsMaking({ record }: Trial, error: unknown, from: CollectedF
   return readInTheBox || (from === "live" && isTarError(error, "ERR_TAR_TRUNCATED"));
 }
 
-/** The list that Harbor's tools read. */
+/** The list that Harbor's tools read, in its words; ours are under a key of our own. */
 async function writeManifest(step: Step, artifacts: readonly ArtifactPlan[]): Promise<void> {
   const status = { collected: "ok", missing: "failed", refused: "failed" } as const;
-  const entries = step.outcome.artifacts.map((artifact, index) => ({
-    source: artifact.source,
-    destination: artifact.destination,
-    type: artifact.type ?? (artifact.source === CONVENTION_DIRECTORY ? "directory" : "file"),
-    status:
-      artifact.source === CONVENTION_DIRECTORY && artifact.status === "missing" ? "empty" : status[artifact.status],
-    service: null,
-    exclude: artifact.type === "file" ? [] : (artifacts[index]?.exclude ?? []),
-  }));
+  const { artifacts: outcomes, artifactsRefused } = step.outcome;
+  const entries = outcomes.map((artifact, index) => {
+    const isConvention = artifact.source === CONVENTION_DIRECTORY;
+    const refused = artifactsRefused.find(({ source }) => source === artifact.source);
+    const { status: ours, entries: count, bytes, sha256 } = artifact;
+    return {
+      source: artifact.source,
+      destination: artifact.destination,
+      type: artifact.type ?? (isConvention ? "directory" : "file"),
+      status: isConvention && ours === "missing" ? "empty" : status[ours],
+      service: null,
+      exclude: artifact.type === "file" ? [] : (artifacts[index]?.exclude ?? []),
+      breakwater: {
+        status: ours,
+        reason: refused?.reason ?? null,
+        leftOut: refused?.memberCount ?? 0,
+        entries: count,
+        bytes,
+        sha256,
+      },
+    };
+  });
   await step.folder.writeJson("artifacts/manifest.json", entries);
 }

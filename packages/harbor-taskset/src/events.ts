@@ -73,6 +73,8 @@ export class EventLog implements Disposable {
   #sequence = 0;
   #step: string | null = null;
   #writeError: unknown = null;
+  /** When each type of event happened last in each step. */
+  readonly #last = new Map<string, string>();
 
   /** `file`: must not exist; `null` = nothing is written. What `onEvent` throws is not ours to handle and is dropped. */
   constructor(options: {
@@ -103,12 +105,18 @@ export class EventLog implements Disposable {
       ...(this.#step === null ? {} : { step: this.#step }),
       ...about,
     });
+    this.#last.set(`${event.step ?? ""}/${type}`, event.at);
     this.#write(event);
     try {
       this.#onEvent?.(event);
     } catch {
       // A listener that fails must not decide over a trial.
     }
+  }
+
+  /** When something happened last, in a step or (`null`) outside of all; ISO 8601. `null` = never. */
+  lastAt(type: TrialEventType, step: string | null): string | null {
+    return this.#last.get(`${step ?? ""}/${type}`) ?? null;
   }
 
   /** Why the file is not complete; `null` if it is. Boxes are torn down all the same. */

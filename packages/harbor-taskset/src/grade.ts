@@ -1,3 +1,4 @@
+import { createHash } from "node:crypto";
 import { isRuntimeError, type ExecResult, type PreparedImage, type Runtime } from "@breakwater/runtime-api";
 
 import type { AgentBox } from "./agents.ts";
@@ -74,13 +75,20 @@ export async function grade(step: Step, box: Runtime, image: PreparedImage, opti
   // 11. What became of the box, and what is in it once nothing runs any more
   const { endedBy: boxEndedBy, oomKills } = await endAndReport(step, box, of);
   const { exitCode, timedOut, durationMs, output } = run;
-  outcome.verifier = { exitCode, timedOut, durationMs, output, rewardFrom: null, readFrom: null, boxEndedBy, oomKills };
+  const { testsSha256 } = outcome;
+  const notRead = { rewardFrom: null, rewardSha256: null, readFrom: null };
+  outcome.verifier = { exitCode, timedOut, durationMs, output, ...notRead, testsSha256, boxEndedBy, oomKills };
   if (run.error !== null && isInfrastructure(run.error) && boxEndedBy === null) throw run.error;
 
   const readFrom = await quietenGradingBox(step, box, boxEndedBy, options, timedOut);
   const ranToItsEnd = !timedOut && (run.error === null || boxEndedBy !== null);
   const found = ranToItsEnd ? await readReward(step, box, run, readFrom, deadline) : null;
-  outcome.verifier = { ...outcome.verifier, rewardFrom: found?.from ?? null, readFrom };
+  outcome.verifier = {
+    ...outcome.verifier,
+    rewardFrom: found?.from ?? null,
+    rewardSha256: found?.sha256 ?? null,
+    readFrom,
+  };
   await keepVerifierLogs(step, box);
 
   if (signal.aborted && found === null) throw abortedFailure(step);
@@ -241,6 +249,8 @@ async function quietenGradingBox(
 
 interface FoundReward {
   readonly from: RewardFile | "returned";
+  /** Of the file. */
+  readonly sha256: string | null;
   readonly parsed: ParsedReward;
 }
 
@@ -256,7 +266,7 @@ async function readReward(
   const found =
     run.returned === undefined
       ? await readRewardFile(box, deadline)
-      : { from: "returned" as const, parsed: checkRewards(run.returned) };
+      : { from: "returned" as const, sha256: null, parsed: checkRewards(run.returned) };
   trial.events.emit("reward.read", {
     box: box.id,
     details: {
@@ -274,12 +284,14 @@ async function readRewardFile(box: Runtime, deadline: VerifierDeadline): Promise
     try {
       const limits = { signal: deadline.signal, timeoutMs: deadline.remainingMs };
       const content = await box.readBounded(path, { maxBytes: MAX_REWARD_BYTES }, limits);
-      if (content !== null) return { from, parsed: parseReward(from, content) };
+      if (content === null) continue;
+      const sha256 = createHash("sha256").update(content).digest("hex");
+      return { from, sha256, parsed: parseReward(from, content) };
     } catch (error) {
       // The box ended, and its files are gone with it.
       if (isRuntimeError(error, "ERR_BOX_LOST")) return null;
       if (!isRuntimeError(error, "ERR_LIMIT", "ERR_PATH_KIND", "ERR_PATH_LINK", "ERR_PATH_DENIED")) throw error;
-      return { from, parsed: { rewards: null, reason: "invalid", message: messageOf(error) } };
+      return { from, sha256: null, parsed: { rewards: null, reason: "invalid", message: messageOf(error) } };
     }
   }
   return null;

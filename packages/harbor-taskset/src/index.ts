@@ -57,6 +57,7 @@ export type {
   CollectedFrom,
   CollectHookOutcome,
   EndedByContents,
+  PreparedImageRecord,
   RefusedArtifact,
   StepOutcome,
   StepResult,

@@ -34,7 +34,7 @@ describe("the output of a program", () => {
     const { head, tail, bytes, truncated } = log.end();
     expect(head).toMatch(/^the beginningx+$/);
     expect(tail).toMatch(/^y+the end$/);
-    expect([head.length, tail.length, bytes, truncated]).toEqual([32 * 1024, 32 * 1024, 200_020, true]);
+    expect([head.length, tail.length, bytes, truncated]).toEqual([64 * 1024, 64 * 1024, 200_020, true]);
   });
 
   it("has no secret in it, also where one lies across two chunks", async () => {

@@ -4,7 +4,7 @@ import type { Redactor } from "./redact.ts";
 import type { BoundedOutput } from "./result.ts";
 
 /** Of each end that is kept in the result. */
-const END_BYTES = 32 * 1024;
+const END_BYTES = 64 * 1024;
 /** Of the file. */
 const FILE_BYTES = 64 * 1024 * 1024;
 

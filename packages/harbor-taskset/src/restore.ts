@@ -1,3 +1,4 @@
+import { createHash } from "node:crypto";
 import { posix } from "node:path";
 import { isRuntimeError, type PreparedImage, type Runtime, type UploadEntry } from "@breakwater/runtime-api";
 import { readSpool } from "@breakwater/tar";
@@ -235,10 +236,15 @@ async function makeFolder(box: Runtime, directory: string, owner: Owner, limits:
 }
 
 /** The tests, into an empty `/tests`. */
-async function placeTests(trial: Trial, box: Runtime, tests: TaskFolder, limits: Limits): Promise<Manifest> {
+async function placeTests(step: Step, box: Runtime, tests: TaskFolder, limits: Limits): Promise<Manifest> {
   const sent: Manifest = new Map();
   await box.upload(packTaskFolder(tests, sent), TESTS_DIRECTORY, limits);
-  trial.events.emit("tests.uploaded", { box: box.id, details: { entries: sent.size } });
+  const list = [...sent].map(([path, what]) => `${path}\0${what}\n`).sort();
+  step.outcome.testsSha256 = createHash("sha256").update(list.join("")).digest("hex");
+  step.events.emit("tests.uploaded", {
+    box: box.id,
+    details: { entries: sent.size, sha256: step.outcome.testsSha256 },
+  });
   return sent;
 }
 

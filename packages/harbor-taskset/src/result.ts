@@ -1,5 +1,3 @@
-import { rename, rm, writeFile } from "node:fs/promises";
-import { join } from "node:path";
 import type { EndedBy } from "@breakwater/runtime-api";
 import type { LeftOutMember } from "@breakwater/tar";
 
@@ -38,6 +36,8 @@ export interface TrialResult extends StepOutcome {
   /** Names of those that were not, because a step's rewards did not reach its `min_reward`, or because of `error`. */
   readonly stepsNotRun: readonly string[];
   readonly notEnforced: readonly NotEnforced[];
+  /** What the boxes were made from, in the order of preparation. */
+  readonly images: readonly PreparedImageRecord[];
   /** How many connections the boxes' allowlists refused, as far as the driver counts them; the first of each box are in `egress.jsonl`. */
   readonly deniedConnections: { readonly agent: number; readonly verifier: number };
   /** The task's, the plan's, and what came up on the way. */
@@ -71,6 +71,13 @@ export interface StepOutcome {
   readonly collectedFrom: CollectedFrom | null;
   /** `null` if the verifier was never started. */
   readonly verifier: VerifierOutcome | null;
+}
+
+export interface PreparedImageRecord {
+  readonly of: "agent" | "verifier";
+  /** What pins it; with most drivers its digest. */
+  readonly id: string;
+  readonly reference: string;
 }
 
 export type CollectedFrom = "halted" | "sealed" | "frozen" | "live";
@@ -132,6 +139,10 @@ export interface VerifierOutcome {
   readonly output: BoundedOutput;
   /** Where the reward was read from; `returned`: a function graded and returned it. */
   readonly rewardFrom: RewardFile | "returned" | null;
+  /** Of the reward file as it was read; `null` if none was. */
+  readonly rewardSha256: string | null;
+  /** Of a list of the uploaded tests: a line with path, kind and SHA-256 for each. `null` where the image brings its own. */
+  readonly testsSha256: string | null;
   /** `live`: the backend cannot stop a box and still read it. */
   readonly readFrom: CollectedFrom | null;
   /** Set if its box was ended by its contents; a valid reward counts all the same. */
@@ -147,17 +158,4 @@ export interface BoundedOutput {
   readonly tail: string;
   readonly bytes: number;
   readonly truncated: boolean;
-}
-
-/** Writes `result.json` whole or not at all. */
-export async function writeResult(directory: string, result: TrialResult): Promise<void> {
-  const file = join(directory, "result.json");
-  const unfinished = `${file}.tmp`;
-  try {
-    await writeFile(unfinished, `${JSON.stringify(result, undefined, 2)}\n`, { flag: "wx" });
-    await rename(unfinished, file);
-  } catch (error) {
-    await rm(unfinished, { force: true });
-    throw error;
-  }
 }

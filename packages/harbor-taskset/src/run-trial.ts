@@ -1,3 +1,4 @@
+import { randomUUID } from "node:crypto";
 import type { Runtime, RuntimeCapabilities, RuntimeDriver } from "@breakwater/runtime-api";
 
 import type { Agent } from "./agents.ts";
@@ -5,12 +6,15 @@ import { describePlan } from "./describe-plan.ts";
 import { EventLog, type TrialEvent } from "./events.ts";
 import { followPlan } from "./follow-plan.ts";
 import type { Verify } from "./grade.ts";
+import type { HarborFacts } from "./harbor-files.ts";
 import type { TrialOptions } from "./options.ts";
 import type { TrialPlan } from "./plan.ts";
 import { planTrial } from "./plan-trial.ts";
 import { createRedactor, secretValues } from "./redact.ts";
-import { writeResult, type StepOutcome, type StepResult, type TrialResult } from "./result.ts";
+import { writeResult } from "./result-files.ts";
+import type { StepOutcome, StepResult, TrialResult } from "./result.ts";
 import { headlineReward, type Rewards } from "./reward.ts";
+import { digestTask } from "./task-digest.ts";
 import type { Task } from "./task.ts";
 import { describeFailure, messageOf, type TrialError } from "./trial-error.ts";
 import { checkTrialName, makeTrialName, TrialFolder } from "./trial-folder.ts";
@@ -109,13 +113,23 @@ export async function runTrial(task: Task, options: RunTrialOptions): Promise<Tr
       : null,
     stepsNotRun: task.steps.slice(record.steps.length).map((step) => step.name),
     notEnforced: plan?.notEnforced ?? [],
+    images: record.images,
     deniedConnections: record.deniedConnections,
     warnings,
     leftovers: record.leftovers,
   });
   if (folder.directory === null) return result;
   try {
-    await writeResult(folder.directory, result);
+    const facts: HarborFacts = {
+      id: randomUUID(),
+      task,
+      digest: await digestTask(task.directory),
+      options,
+      agentName: options.agent.name === "" ? "agent" : options.agent.name,
+      outputDir: options.outputDir,
+      at: (type, step) => events.lastAt(type, step),
+    };
+    await writeResult(folder, result, facts, redactor);
     return result;
   } catch (failure) {
     return { ...result, warnings: [...warnings, notWritten("result.json", failure)] };

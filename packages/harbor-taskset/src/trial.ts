@@ -10,6 +10,7 @@ import type {
   CollectedFrom,
   CollectHookOutcome,
   EndedByContents,
+  PreparedImageRecord,
   RefusedArtifact,
   VerifierOutcome,
 } from "./result.ts";
@@ -52,6 +53,7 @@ export interface TrialRecord {
   agentBoxEndedBy: EndedByContents | null;
   /** Those that were begun. */
   readonly steps: StepRecord[];
+  readonly images: PreparedImageRecord[];
   readonly deniedConnections: { agent: number; verifier: number };
   readonly warnings: TasksetProblem[];
   readonly leftovers: string[];
@@ -67,6 +69,7 @@ export interface StepRecord {
   readonly artifactsRefused: RefusedArtifact[];
   collectedFrom: CollectedFrom | null;
   verifier: VerifierOutcome | null;
+  testsSha256: string | null;
 }
 
 export function newRecord(): TrialRecord {
@@ -76,6 +79,7 @@ export function newRecord(): TrialRecord {
     rewards: null,
     agentBoxEndedBy: null,
     steps: [],
+    images: [],
     deniedConnections: { agent: 0, verifier: 0 },
     warnings: [],
     leftovers: [],
@@ -93,6 +97,7 @@ export function newStepRecord(plan: StepPlan): StepRecord {
     artifactsRefused: [],
     collectedFrom: null,
     verifier: null,
+    testsSha256: null,
   };
 }
 

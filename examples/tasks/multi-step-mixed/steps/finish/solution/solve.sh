@@ -1,0 +1,2 @@
+#!/bin/sh
+paste -sd+ clean.txt | sed "s/^/echo \$((/; s/\$/))/" | sh >total.txt

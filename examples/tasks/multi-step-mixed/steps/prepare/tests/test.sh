@@ -1,0 +1,5 @@
+#!/bin/sh
+. /tests/verdict.sh
+verdict test "$(cat /app/clean.txt)" = "3
+4
+35"
