@@ -1,6 +1,7 @@
 /** `npm run bench [-- NAME...]`: the benchmarks of these names, else all, one after the other. */
 const benchmarks: Readonly<Record<string, () => Promise<unknown>>> = {
   exec: () => import("./exec.ts"),
+  network: () => import("./network.ts"),
 };
 
 const names = process.argv.length > 2 ? process.argv.slice(2) : Object.keys(benchmarks);
