@@ -107,6 +107,8 @@ class Box implements Runtime {
   #end: BoxEnd | null = null;
   /** A stop is under way: no program of a caller is started any more. */
   #stopping = false;
+  /** The box ran when we began to end it: an end from outside is ours. */
+  #ending = false;
   /** What made the box unfit, when it is that. */
   #networkLost: RuntimeError | null = null;
 
@@ -576,6 +578,7 @@ class Box implements Runtime {
     // What the box has used can only be asked while it runs.
     const used = seen === "ended" || seen === "gone" ? null : await this.#usageIfQuick();
     clock.throwIfOver();
+    if (used !== null) this.#ending = true;
     const { proof, exitCode, endedBefore } = await this.#backend.stop(this.#inside("stopConfirmed"), clock);
     if (used !== null && !endedBefore) this.#end ??= { endedBy: "stopped", exitCode, ...used };
     else await this.#noteEnd("ended", clock);
@@ -716,7 +719,8 @@ class Box implements Runtime {
   async #noteEnd(seen: "ended" | "gone", clock: Deadline): Promise<void> {
     if (this.#end !== null) return;
     const end = seen === "gone" ? UNKNOWN_END : await this.#backend.howItEnded(clock);
-    this.#end ??= end;
+    const isOurs = this.#ending && (end.endedBy === "outside" || end.endedBy === "unknown");
+    this.#end ??= isOurs ? { ...end, endedBy: "stopped" } : end;
   }
 
   async #within<T>(
