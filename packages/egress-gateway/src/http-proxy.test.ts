@@ -152,9 +152,8 @@ describe("requests", () => {
     const box = await test.box();
     const socket = box.connect(80);
     socket.write("POST / HTTP/1.1\r\nHost: example.com\r\nContent-Length: 100000000\r\n\r\n");
-    const pushing = setInterval(() => socket.write(Buffer.alloc(64 * 1024)), 5);
+    socket.write(Buffer.alloc(8 * 1024 * 1024));
     const answer = String(await readAll(socket));
-    clearInterval(pushing);
     expect(answer).toMatch(/^HTTP\/1.1 413 Too Large\r\n.*\r\n\r\nbig$/s);
   });
 
@@ -379,22 +378,20 @@ describe("other protocols", () => {
   });
 
   it.each([
-    ["", ""],
-    ["Content-Length: 5\r\n", "hello"],
-    ["Transfer-Encoding: chunked\r\n", "5\r\nhello\r\n0\r\n\r\n"],
-  ])("the wish for HTTP/2 in the clear is not passed on, and the request is (%j)", async (fields, body) => {
+    ["", "", ""],
+    ["Content-Length: 5\r\n", "hello", "hello"],
+    ["Transfer-Encoding: chunked\r\n", "5\r\nhello\r\n0\r\n\r\n", "hello"],
+  ])("the wish for HTTP/2 in the clear is not passed on, and the request is (%j)", async (fields, bytes, body) => {
     await using test = await startGateway();
     const heard = await site(test);
     const box = await test.box();
     const wish = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n";
-    const answer = await box.talk(
-      80,
-      `POST / HTTP/1.1\r\nHost: example.com\r\n${wish}${fields}\r\n${body}GET /next HTTP/1.1\r\nHost: example.com\r\n\r\n`,
-    );
-    expect(count(answer, "HTTP/1.1 200 OK")).toBe(2);
-    expect(heard.map(({ line }) => line)).toEqual(["POST /", "GET /next"]);
+    const request = (host: string): string => `POST / HTTP/1.1\r\nHost: ${host}\r\n${wish}${fields}\r\n${bytes}`;
+    expect(await box.talk(80, request("example.com"))).toMatch(/^HTTP\/1.1 200 OK/);
+    expect(heard).toMatchObject([{ line: "POST /", body }]);
     expect(heard[0]?.headers).not.toHaveProperty("upgrade");
     expect(heard[0]?.headers).not.toHaveProperty("http2-settings");
+    expect(statusOf(await box.talk(80, request("evil.example")))).toBe(403);
   });
 });
 

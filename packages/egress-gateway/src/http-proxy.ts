@@ -36,7 +36,7 @@ export function createHttpServer(box: GatewayBox, kind: "proxy" | "direct"): Ser
     states.set(socket, state);
     return state;
   };
-  const server = createServer({
+  const options = {
     insecureHTTPParser: false,
     requireHostHeader: false, // said by ourselves, with its rule
     maxHeaderSize: MAX_HEADER_BYTES,
@@ -45,7 +45,10 @@ export function createHttpServer(box: GatewayBox, kind: "proxy" | "direct"): Ser
     connectionsCheckingInterval: CHECK_INTERVAL_MS,
     keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
     noDelay: true,
-  });
+    // Whoever asks for another protocol may also be answered in this one.
+    shouldUpgradeCallback: wantsWebSocket,
+  };
+  const server = createServer(options);
   server.timeout = IDLE_TIMEOUT_MS;
   // A client that has said everything may end its direction and wait for the answer. (Node has this, and does not document it.)
   Object.assign(server, { httpAllowHalfOpen: true });
@@ -83,16 +86,14 @@ export function createHttpServer(box: GatewayBox, kind: "proxy" | "direct"): Ser
 
   server.on("upgrade", (incoming: IncomingMessage, socket: Socket, head: Buffer) => {
     const state = stateOf(socket);
-    const fields = fieldsOf(incoming.rawHeaders);
-    const isWebSocket = fields("upgrade").length === 1 && fields("upgrade")[0]?.toLowerCase() === "websocket";
     if (state.pending > 0) {
       socket.destroy();
-    } else if (isWebSocket) {
+    } else if (wantsWebSocket(incoming)) {
       socket.pause();
       if (head.length > 0) socket.unshift(head);
       upgrade(box, incoming, socket, state.arrival).catch(() => socket.destroy());
     } else {
-      // Whoever asks for another protocol may also be answered in this one: the same request without the wish.
+      // Only where Node does not ask us before (22.20 and earlier): the same request again, without the wish.
       socket.unshift(Buffer.concat([withoutUpgrade(incoming), head]));
       server.emit("connection", socket);
     }
@@ -312,6 +313,11 @@ function refuse(socket: Socket, status: number, text: string): void {
   const fields = ["Content-Type: text/plain", `Content-Length: ${Buffer.byteLength(body)}`, "Connection: close"];
   socket.end(`HTTP/1.1 ${status} ${reasons[status] ?? "Refused"}\r\n${fields.join("\r\n")}\r\n\r\n${body}`);
   discard(socket);
+}
+
+function wantsWebSocket({ rawHeaders }: IncomingMessage): boolean {
+  const wishes = fieldsOf(rawHeaders)("upgrade");
+  return wishes.length === 1 && wishes[0]?.toLowerCase() === "websocket";
 }
 
 function withoutUpgrade(incoming: IncomingMessage): Buffer {
