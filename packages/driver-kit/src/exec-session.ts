@@ -2,6 +2,7 @@ import { randomBytes } from "node:crypto";
 import {
   isAbsolutePath,
   isEnvironmentName,
+  isUser,
   RuntimeError,
   type ExecOptions,
   type ExecResult,
@@ -470,7 +471,7 @@ function checkRequest({ argv, env, cwd, user }: ExecRequest): void {
     }
   }
   if (!isAbsolutePath(cwd)) throw new TypeError(`exec: cwd ${JSON.stringify(cwd)} is not an absolute path`);
-  if (user !== null && !/^[^\s:]+(?::[^\s:]+)?$/.test(user)) {
+  if (user !== null && !isUser(user)) {
     throw new TypeError(`exec: user ${JSON.stringify(user)} is not a name, an id, or "user:group"`);
   }
 }

@@ -38,6 +38,7 @@ export {
   DEFAULT_PIDS_LIMIT,
   isAbsolutePath,
   isEnvironmentName,
+  isUser,
   parseRuntimeSpec,
 } from "./spec.ts";
 export type { RuntimeSpec, RuntimeSpecInput, ServiceHealthcheck, ServiceSpec } from "./spec.ts";

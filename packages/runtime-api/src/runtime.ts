@@ -58,7 +58,10 @@ export interface ExecResult {
   readonly durationMs: number;
 }
 
-/** One thing to be put into a box. Paths are relative with `/`, without `..`; parents are made when missing. */
+/**
+ * One thing to be put into a box. Paths are relative with `/`, without `..`; parents are made when missing. `\` counts as `/`, because
+ * people build paths on Windows: only the members of a tar stream can have it in their names.
+ */
 export type UploadEntry =
   | { readonly path: string; readonly content: Uint8Array | string; readonly mode?: number | undefined }
   | { readonly path: string; readonly directory: true; readonly mode?: number | undefined }

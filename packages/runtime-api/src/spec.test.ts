@@ -113,6 +113,8 @@ describe("a spec", () => {
     [{ user: "a:b:c" }, "user"],
     [{ user: ":b" }, "user"],
     [{ user: "a\n" }, "user"],
+    [{ user: "a\0b" }, "user"],
+    [{ user: "a:\0" }, "user"],
     [{ cpus: 0 }, "cpus"],
     [{ cpus: Number.POSITIVE_INFINITY }, "cpus"],
     [{ cpus: Number.NaN }, "cpus"],

@@ -102,8 +102,7 @@ export function parseRuntimeSpec(input: RuntimeSpecInput): RuntimeSpec {
     check(typeof value === "string" && !value.includes("\0"), `env.${name}: expected text without NUL`);
   }
   if (input.workdir !== undefined) check(isAbsolutePath(input.workdir), "workdir: expected an absolute path");
-  if (input.user !== undefined)
-    check(/^[^\s:]+(?::[^\s:]+)?$/.test(input.user), 'user: expected a name, an id, or "user:group"');
+  if (input.user !== undefined) check(isUser(input.user), 'user: expected a name, an id, or "user:group"');
   if (input.cpus !== undefined) check(Number.isFinite(input.cpus) && input.cpus > 0, "cpus: expected a number above 0");
   if (input.memoryMb !== undefined) check(whole(input.memoryMb), "memoryMb: expected a whole number above 0");
   if (input.storageMb !== undefined) check(whole(input.storageMb), "storageMb: expected a whole number above 0");
@@ -148,6 +147,11 @@ export function parseRuntimeSpec(input: RuntimeSpecInput): RuntimeSpec {
     operatingSystem: input.operatingSystem ?? "linux",
     trial: input.trial ?? null,
   });
+}
+
+/** True for a name, an id, or `user:group`, without blanks and NUL. */
+export function isUser(user: string): boolean {
+  return /^[^\s:\0]+(?::[^\s:\0]+)?$/.test(user);
 }
 
 /** True for a POSIX path from the root, without NUL and without `..`. */
