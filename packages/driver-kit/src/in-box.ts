@@ -141,6 +141,8 @@ export function archiveThroughHelper(
   const sending = context
     .runHelper(argv, {
       signal: AbortSignal.any([signal, enough.signal]),
+      // The caller's deadline, by its signal, is the only one.
+      timeoutMs: Infinity,
       maxOutputBytes: 64 * 1024,
       onOutput: async (from, chunk) => {
         if (from === "stdout" && !stream.destroyed && !stream.write(chunk)) await room();
