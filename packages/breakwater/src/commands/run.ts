@@ -13,6 +13,7 @@ import { Command } from "commander";
 
 import { EXIT_NO_REWARD, EXIT_OK, UsageError } from "../exit-codes.ts";
 import { Interrupts } from "../interrupts.ts";
+import { writeJobConfig, writeJobResult, type JobAbout } from "../job-files.ts";
 import { loadAgent } from "../load-agent.ts";
 import { loadDriver } from "../load-driver.ts";
 import { JsonReporter, TextReporter, type Reporter } from "../reporters.ts";
@@ -70,6 +71,15 @@ async function run(flags: RunFlags): Promise<number> {
   // 2. The trials
   const outputDir = join(resolve(here, flags.jobsDir), flags.jobName ?? timestamp(new Date()));
   await mkdir(outputDir, { recursive: true });
+  const job: JobAbout = {
+    directory: outputDir,
+    startedAt: new Date(),
+    agentName: agent.name === "" ? "agent" : agent.name,
+    attempts: flags.nAttempts,
+    concurrentTrials: flags.nConcurrent,
+    taskDirectories: tasks.map(({ directory }) => directory),
+  };
+  await writeJobConfig(job);
   const trials = tasks.flatMap((task) => Array.from({ length: flags.nAttempts }, () => task));
   reporter.begin(trials.length, outputDir);
   let withRewards = 0;
@@ -89,6 +99,7 @@ async function run(flags: RunFlags): Promise<number> {
     }
   };
   const workers = await Promise.allSettled(Array.from({ length: Math.min(flags.nConcurrent, trials.length) }, runSome));
+  await writeJobResult(job, trials.length);
   reporter.end();
 
   const broken = workers.find((worker) => worker.status === "rejected");
