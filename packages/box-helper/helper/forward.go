@@ -26,7 +26,9 @@ const (
 	// The longest question and answer over UDP; what a name server sends without fragments.
 	maxDatagramBytes = 1232
 	// What a connection holds at most for each direction, and only while the other side does not take it.
-	pumpBytes       = 16 << 10
+	pumpBytes = 16 << 10
+	// What the kernel may hold of a connection for each direction. Left to itself it takes megabytes.
+	kernelBytes     = 128 << 10
 	questionTimeout = 5 * time.Second
 	dialTimeout     = 10 * time.Second
 	lingerTimeout   = 2 * time.Second
@@ -168,6 +170,8 @@ func (f *forwarder) serve(listener *net.TCPListener, socket string) {
 			time.Sleep(20 * time.Millisecond)
 			continue
 		}
+		connection.SetReadBuffer(kernelBytes)
+		connection.SetWriteBuffer(kernelBytes)
 		select {
 		case f.connections <- struct{}{}:
 			go func() {
