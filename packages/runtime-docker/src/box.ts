@@ -64,6 +64,8 @@ export class DockerBox implements BackendBox {
   /** The engine's id, once it has answered. Until then our id, which is the container's name, stands for it. */
   #container: string | null = null;
   #creating: Promise<string> | null = null;
+  #killing: Promise<void> | null = null;
+  #wasKilled = false;
   #startedAtMs = 0;
   /** We have ended it: nothing that becomes of its network afterwards matters. */
   #isOver = false;
@@ -291,14 +293,14 @@ export class DockerBox implements BackendBox {
   async stop(_inside: HelperContext, clock: Deadline): Promise<StoppedBox> {
     const container = this.handle;
     this.#isOver = true;
-    for (let killed = false; ; await clock.sleep(SHORT_PAUSE_MS)) {
+    for (; ; await clock.sleep(SHORT_PAUSE_MS)) {
       const inspection = await inspectContainer(this.#engine, clock, container);
       if (inspection === null) {
         throw this.#error("stopConfirmed", "ERR_BOX_LOST", "the box was removed by something else");
       }
       const { Status, Running, Paused, Pid, ExitCode } = inspection.State;
-      if (Running && !killed) {
-        killed = await this.#kill(clock);
+      if (Running && !this.#wasKilled) {
+        await this.#kill();
       } else if (!Running && !Paused && Pid === 0) {
         const proof = {
           id: container,
@@ -306,20 +308,27 @@ export class DockerBox implements BackendBox {
           answer: `200 State: Status=${Status}, Running=false, Pid=0, ExitCode=${ExitCode}`,
           at: new Date().toISOString(),
         };
-        return { proof, exitCode: ExitCode, endedBefore: !killed };
+        await this.#killing?.catch(() => undefined);
+        return { proof, exitCode: ExitCode, endedBefore: !this.#wasKilled };
       }
     }
   }
 
-  /** False if it has ended by itself meanwhile. */
-  async #kill(clock: Deadline): Promise<boolean> {
+  /** One for all who stop at the same time: a second one would take what the first has done for an end of the box's own. */
+  async #kill(): Promise<void> {
+    this.#killing ??= this.#sendKill().finally(() => (this.#killing = null));
+    await this.#killing;
+  }
+
+  async #sendKill(): Promise<void> {
+    const doing = { operation: "stopConfirmed", what: "killing the box", boxId: this.#id };
+    const call = { method: "POST", path: `/containers/${this.handle}/kill`, query: { signal: "SIGKILL" } } as const;
     try {
-      const query = { signal: "SIGKILL" };
-      await this.#engine.done(clock, { method: "POST", path: `/containers/${this.handle}/kill`, query });
-      return true;
+      await operate(undefined, doing, (own) => this.#engine.done(own, call));
+      this.#wasKilled = true;
     } catch (error) {
-      if (isStatus(error, 409)) return false;
-      throw error;
+      // It has ended by itself meanwhile.
+      if (!isRuntimeError(error, "ERR_BOX_STATE")) throw error;
     }
   }
 
