@@ -8,13 +8,13 @@ import {
   RuntimeError,
   type RuntimeErrorCode,
 } from "@breakwater/runtime-api";
-import type { BoxImage, Deadline } from "@breakwater/driver-kit";
+import { type BoxImage, boxImage, type Deadline } from "@breakwater/driver-kit";
 import { isTarError } from "@breakwater/tar";
 import { type BuildDefinition, buildTag, contentHash, finishHash, packContext, readBuildDefinition } from "./build.ts";
 import { type Engine, operate } from "./engine.ts";
 import { DRIVER, EngineError, isStatus, toRuntimeError } from "./errors.ts";
 import { registryAuthHeader, type RegistryLogin, registryLogin } from "./registry-auth.ts";
-import { boxImage, type ImageInspection } from "./translate.ts";
+import type { ImageInspection } from "./translate.ts";
 
 type BuildSource = Exclude<ImageSource, { readonly reference: string }>;
 
@@ -182,7 +182,7 @@ export class Images {
         path: `/images/${encodeReference(reference)}/json`,
       });
       this.#checkFit(reference, image);
-      return boxImage(image);
+      return boxImage(image.Id, image.Config);
     } catch (error) {
       if (isStatus(error, 404)) return null;
       throw error;

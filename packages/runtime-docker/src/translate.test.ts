@@ -1,8 +1,9 @@
+import { boxImage } from "@breakwater/driver-kit";
 import { parseRuntimeSpec, type RuntimeSpec, type RuntimeSpecInput } from "@breakwater/runtime-api";
 import { describe, expect, it } from "vitest";
-import { boxImage, containerOptions, execOptions } from "./translate.ts";
+import { containerOptions, execOptions } from "./translate.ts";
 
-const plain = boxImage({ Id: "sha256:1" });
+const plain = boxImage("sha256:1");
 
 function spec(input: Partial<RuntimeSpecInput> = {}): RuntimeSpec {
   return parseRuntimeSpec({ image: "debian", ...input });
@@ -11,22 +12,6 @@ function spec(input: Partial<RuntimeSpecInput> = {}): RuntimeSpec {
 function options(input: Partial<RuntimeSpecInput> = {}): ReturnType<typeof containerOptions> {
   return containerOptions(spec(input), plain, { name: "box", labels: { a: "b" } }, { mode: "none", nameServers: [] });
 }
-
-describe("an image", () => {
-  it("without a configuration has defaults", () => {
-    expect(plain).toEqual({ id: "sha256:1", entrypoint: [], workdir: null, user: null, env: {} });
-    expect(boxImage({ Id: "x", Config: { Entrypoint: "/one", WorkingDir: "", User: "" } })).toMatchObject({
-      entrypoint: ["/one"],
-      workdir: null,
-      user: null,
-    });
-  });
-
-  it("has an environment by name", () => {
-    const Env = ["PATH=/opt/bin:/bin", "A=1=2", "B=", "=x"];
-    expect(boxImage({ Id: "x", Config: { Env } }).env).toEqual({ PATH: "/opt/bin:/bin", A: "1=2", B: "" });
-  });
-});
 
 describe("a box", () => {
   it("has the image that was looked at, not what its name leads to later", () => {

@@ -1,4 +1,4 @@
-import { type BoxImage, holdArgv, programEnvironment } from "@breakwater/driver-kit";
+import { type BoxImage, holdArgv, type ImageConfig, programEnvironment } from "@breakwater/driver-kit";
 import type { RuntimeSpec } from "@breakwater/runtime-api";
 import type Dockerode from "dockerode";
 
@@ -12,27 +12,7 @@ export interface ImageInspection {
   readonly Id: string;
   readonly Os?: string;
   readonly Architecture?: string;
-  readonly Config?: {
-    readonly Entrypoint?: readonly string[] | string | null;
-    readonly WorkingDir?: string;
-    readonly User?: string;
-    readonly Env?: readonly string[] | null;
-  } | null;
-}
-
-export function boxImage(image: ImageInspection): BoxImage {
-  const config = image.Config ?? {};
-  const entrypoint = config.Entrypoint ?? [];
-  const env = (config.Env ?? []).map(
-    (entry) => [entry.slice(0, entry.indexOf("=")), entry.slice(entry.indexOf("=") + 1)] as const,
-  );
-  return {
-    id: image.Id,
-    entrypoint: typeof entrypoint === "string" ? [entrypoint] : [...entrypoint],
-    workdir: config.WorkingDir ? config.WorkingDir : null,
-    user: config.User ? config.User : null,
-    env: Object.fromEntries(env.filter(([name]) => name !== "")),
-  };
+  readonly Config?: ImageConfig | null;
 }
 
 /** What a box is called and how it is marked on the engine. */
