@@ -143,7 +143,7 @@ export const limitsMutants: readonly Mutant[] = [
   {
     id: "limits.cpus",
     does: "forgets the limit of cores",
-    says: /with a tenth of a core/,
+    says: /with a twentieth of a core/,
     spec: ({ cpus: _cpus, ...spec }) => spec,
   },
   {
