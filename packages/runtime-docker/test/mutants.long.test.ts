@@ -70,7 +70,7 @@ describe("mutants of the Docker driver", () => {
   for (const mutant of mutants) {
     const target = applicable.find(({ id }) => id === mutant.id);
     const title = `[${mutant.id}] is red for a driver that ${mutant.does}`;
-    it(title, { timeout: 900_000, concurrent: false }, async ({ skip }) => {
+    it(title, { timeout: 1_800_000, concurrent: false }, async ({ skip }) => {
       if (target === undefined) return skip("not claimed by this driver");
       const suite = { ...options, ...mutant.options?.(options) };
       const absent = missing(target, suite);

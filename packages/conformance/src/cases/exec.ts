@@ -592,11 +592,11 @@ export const execCases: readonly ConformanceCase[] = [
     promise: "Memory stays flat.",
     covers: ["B15"],
     alone: true,
-    timeoutMs: 300_000,
+    timeoutMs: 900_000,
     async run({ sharedBox }) {
       const box = await sharedBox();
       const print = (size: string): Promise<ExecResult> =>
-        box.exec(["head", "-c", size, "/dev/zero"], { maxOutputBytes: MiB, timeoutMs: 250_000 });
+        box.exec(["head", "-c", size, "/dev/zero"], { maxOutputBytes: MiB, timeoutMs: 800_000 });
       await print("64M");
       let result: ExecResult | undefined;
       const growth = await memoryGrowth(async () => {

@@ -904,7 +904,7 @@ export const filesCases: readonly ConformanceCase[] = [
     promise: "Memory stays flat.",
     covers: ["B38"],
     alone: true,
-    timeoutMs: 300_000,
+    timeoutMs: 900_000,
     async run({ sharedBox }) {
       const box = await sharedBox();
       const from = folder();
@@ -914,7 +914,7 @@ export const filesCases: readonly ConformanceCase[] = [
         for await (const chunk of box.download(
           [`${from}/${name}`],
           { maxBytes: 1024 * MiB, maxEntries: 1 },
-          { timeoutMs: 250_000 },
+          { timeoutMs: 800_000 },
         ))
           bytes += chunk.length;
         return bytes;
