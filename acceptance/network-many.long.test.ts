@@ -19,7 +19,6 @@ describe.skipIf(notSealed !== null)(`[network.many] ${BOXES} boxes with allowlis
   const driver = dockerDriver();
   const stranger = new Stranger(dockerHost);
   const boxes: Runtime[] = [];
-  let gatewaysBefore = 0;
 
   beforeAll(() => assertNoWayOut());
   afterAll(async () => {
@@ -27,27 +26,24 @@ describe.skipIf(notSealed !== null)(`[network.many] ${BOXES} boxes with allowlis
     await driver[Symbol.asyncDispose]();
   });
 
+  /** What there is for the boxes; their forwarders say which gateways they use. */
   async function objects(): Promise<Readonly<Record<string, number>>> {
-    const count = async (label: string): Promise<number> => {
-      const filters = encodeURIComponent(JSON.stringify({ label: [label] }));
-      return ((await stranger.call("GET", `/containers/json?all=1&filters=${filters}`)) as unknown[]).length;
-    };
     const ours = await stranger.objectsOf(TRIAL);
-    return {
-      containers: ours.filter(({ kind }) => kind === "container").length,
-      networks: ours.filter(({ kind }) => kind === "network").length,
-      volumes: ours.filter(({ kind }) => kind === "volume").length,
-      gateways: (await count("breakwater.role=gateway")) - gatewaysBefore,
-    };
+    const count = (wanted: string): number => ours.filter(({ kind }) => kind === wanted).length;
+    const gateways = (await gatewaysInUse()).length;
+    return { containers: count("container"), networks: count("network"), volumes: count("volume"), gateways };
+  }
+
+  async function gatewaysInUse(): Promise<readonly string[]> {
+    const label = ["breakwater.role=forwarder", `breakwater.trial=${TRIAL}`];
+    const filters = encodeURIComponent(JSON.stringify({ label }));
+    const forwarders = (await stranger.call("GET", `/containers/json?all=1&filters=${filters}`)) as {
+      Mounts: { Name: string }[];
+    }[];
+    return [...new Set(forwarders.map(({ Mounts: [mount] }) => mount?.Name ?? ""))];
   }
 
   it("all start, reach their own host and no other's, and share one gateway", async () => {
-    const filters = encodeURIComponent(JSON.stringify({ label: ["breakwater.role=gateway"] }));
-    const listGateways = async (): Promise<readonly { Id: string }[]> =>
-      (await stranger.call("GET", `/containers/json?all=1&filters=${filters}`)) as { Id: string }[];
-    const before = new Set((await listGateways()).map(({ Id }) => Id));
-    gatewaysBefore = before.size;
-
     const hosts = Array.from({ length: BOXES }, (_, index) => HOSTS[index % HOSTS.length] ?? "");
     await each(hosts, async (host) => {
       const box = driver.create({ image, network: { initial: { mode: "allowlist", hosts: [host] } }, trial: TRIAL });
@@ -70,8 +66,8 @@ describe.skipIf(notSealed !== null)(`[network.many] ${BOXES} boxes with allowlis
       expect(Buffer.from(stdout).toString("utf8")).toBe(HOSTS.map((host) => (host === own ? "200 " : "403 ")).join(""));
     });
 
-    const [gateway] = (await listGateways()).filter(({ Id }) => !before.has(Id));
-    const stats = (await stranger.call("GET", `/containers/${gateway?.Id}/stats?stream=0`)) as {
+    const [gateway] = await gatewaysInUse();
+    const stats = (await stranger.call("GET", `/containers/${gateway}/stats?stream=0`)) as {
       memory_stats: { usage: number };
     };
     console.info(`memory of the gateway of ${BOXES} boxes: ${Math.round(stats.memory_stats.usage / 1024 / 1024)} MiB`);
@@ -80,7 +76,7 @@ describe.skipIf(notSealed !== null)(`[network.many] ${BOXES} boxes with allowlis
 
   it("leave nothing", async () => {
     await each(boxes, (box) => box.teardownConfirmed());
-    expect(await objects()).toMatchObject({ containers: 0, networks: 0, volumes: 0 });
+    expect(await objects()).toEqual({ containers: 0, networks: 0, volumes: 0, gateways: 0 });
   });
 });
 
