@@ -1,0 +1,226 @@
+import {
+  parseRuntimeSpec,
+  type Runtime,
+  type RuntimeCapabilities,
+  type RuntimeSpecInput,
+} from "@breakwater/runtime-api";
+import { setTimeout as sleep } from "node:timers/promises";
+import { describe, expect, it } from "vitest";
+import { ScriptedHelper } from "../test/scripted-helper.ts";
+import type { BackendBox, BoxExec } from "./backend-box.ts";
+import { createBox } from "./box.ts";
+import { proofOf } from "./proof.ts";
+
+const CAPABILITIES: RuntimeCapabilities = {
+  networkModes: ["public", "no-network"],
+  networkChange: "cuts",
+  allowlistEntries: [],
+  allowlistPorts: [],
+  stop: "sealed",
+  firstProcess: "ours",
+  freeze: "freezes",
+  limits: [],
+  maxCpus: null,
+  maxMemoryMb: null,
+  gpus: 0,
+  users: "any",
+  imagePin: "id",
+  imageSources: ["reference"],
+  services: "none",
+  operatingSystems: ["linux"],
+  maxLifetimeMs: null,
+};
+
+/** A program that ends at once, having said what our helper says when it is asked for mounts. */
+function endsAtOnce(): BoxExec {
+  const helper = new ScriptedHelper();
+  helper.onFrame = ({ type }) => {
+    if (type !== "R") return;
+    if (helper.request.argv[1] === "mounts") helper.say("stdout", '{"path":"/dev/shm","fileSystem":"tmpfs"}\n');
+    helper.conclude({ exit: 0 });
+    helper.end();
+  };
+  return helper;
+}
+
+/** A backend of which some calls can be made to fail, and the names of the calls in their order. */
+function box(
+  faults: Partial<BackendBox> = {},
+  spec: Partial<RuntimeSpecInput> = {},
+  capabilities: Partial<RuntimeCapabilities> = {},
+): { readonly box: Runtime; readonly calls: readonly string[] } {
+  const calls: string[] = [];
+  let state: "running" | "frozen" | "gone" = "running";
+  const real: BackendBox = {
+    handle: "backend-1",
+    start: async () => ({
+      image: { id: "1", entrypoint: [], workdir: null, user: null, env: {} },
+      startedAtMs: Date.now(),
+    }),
+    look: async () => state,
+    openExec: async () => endsAtOnce(),
+    setNetwork: async () => undefined,
+    freeze: async () => void (state = "frozen"),
+    thaw: async () => void (state = "running"),
+    stop: async () => ({ proof: proofOf("backend-1", "does it run", "no"), exitCode: null, endedBefore: false }),
+    howItEnded: async () => ({ endedBy: "outside", exitCode: 137, oomKills: null, memoryPeakBytes: null, cpuMs: null }),
+    remove: async () => {
+      state = "gone";
+      return proofOf("backend-1", "is it there", "no");
+    },
+  };
+  const backend = { ...real, ...faults };
+  const recorded = new Proxy(backend, {
+    get(target, key) {
+      const value = Reflect.get(target, key) as unknown;
+      if (typeof value === "function" && key !== "look") calls.push(String(key));
+      return value;
+    },
+  });
+  const parsed = parseRuntimeSpec({ image: "image", ...spec });
+  const probe = async (): Promise<RuntimeCapabilities> => ({ ...CAPABILITIES, ...capabilities });
+  return { box: createBox({ driver: "test", spec: parsed, probe, backend: () => recorded }), calls };
+}
+
+describe("a start", () => {
+  it("that is refused asks the backend for nothing", async () => {
+    const { box: refused, calls } = box({}, { gpus: 1 });
+    await expect(refused.start()).rejects.toMatchObject({ code: "ERR_UNSUPPORTED" });
+    expect([calls, refused.state]).toEqual([[], "gone"]);
+    expect((await refused.teardownConfirmed()).answer).toBe("no create call was made");
+    expect(calls).toEqual([]);
+  });
+
+  it("that is given up is undone when nothing is under way any more", async () => {
+    const order: string[] = [];
+    const { box: late } = box({
+      start: async () => {
+        await sleep(300);
+        order.push("made");
+        throw new Error("too late");
+      },
+      remove: async () => {
+        order.push("removed");
+        return proofOf("backend-1", "is it there", "no");
+      },
+    });
+    await expect(late.start({ timeoutMs: 20 })).rejects.toMatchObject({ code: "ERR_TIMEOUT" });
+    expect([order, late.state]).toEqual([["made", "removed"], "gone"]);
+  });
+
+  it("that cannot be undone names what is left", async () => {
+    const fails = async (): Promise<never> => {
+      throw new Error("out of order");
+    };
+    const { box: leaking } = box({ prove: fails, remove: fails });
+    await expect(leaking.start()).rejects.toMatchObject({ code: "ERR_BOX_START", leftovers: ["backend-1"] });
+    expect(leaking.state).toBe("unfit");
+    await expect(leaking.teardownConfirmed()).rejects.toMatchObject({ code: "ERR_TEARDOWN_UNCONFIRMED" });
+  });
+
+  it("is over when a program has run, which tells what is memory", async () => {
+    const { box: started } = box();
+    await started.start();
+    expect((await started.report()).memoryMounts).toEqual(["/dev/shm"]);
+    await expect(started.start()).rejects.toMatchObject({ code: "ERR_BOX_STATE" });
+  });
+});
+
+describe("a change that the backend does not manage", () => {
+  it("of freezing is asked for again", async () => {
+    let asked = 0;
+    const { box: slow } = box({
+      freeze: async () => void asked++,
+      look: async () => (asked < 4 ? "running" : "frozen"),
+    });
+    await slow.start();
+    await slow.freeze();
+    expect([asked, slow.state]).toEqual([4, "frozen"]);
+  });
+
+  it("of freezing at all ends with the clock", async () => {
+    const { box: never } = box({ freeze: async () => undefined });
+    await never.start();
+    await expect(never.freeze({ timeoutMs: 900 })).rejects.toMatchObject({ code: "ERR_BACKEND" });
+    expect(never.state).toBe("running");
+  });
+
+  it("of the network stops the box", async () => {
+    const later = [{ mode: "no-network" }] as const;
+    const { box: torn, calls } = box(
+      {
+        setNetwork: async () => {
+          throw new Error("half-way");
+        },
+      },
+      { network: { initial: { mode: "public" }, later } },
+    );
+    await torn.start();
+    await expect(torn.setNetwork({ mode: "no-network" })).rejects.toMatchObject({
+      code: "ERR_NETWORK_CHANGE",
+      leftovers: [],
+    });
+    expect([calls.includes("stop"), torn.state]).toEqual([true, "unfit"]);
+    await expect(torn.exec(["true"])).rejects.toMatchObject({ code: "ERR_BOX_UNFIT" });
+  });
+});
+
+describe("a box that is being stopped", () => {
+  it("starts no program", async () => {
+    let proceed = (): void => undefined;
+    const stopping = new Promise<void>((resolve) => (proceed = resolve));
+    const { box: sealed } = box({
+      stop: async () => {
+        await stopping;
+        return { proof: proofOf("backend-1", "does it run", "no"), exitCode: null, endedBefore: false };
+      },
+    });
+    await sealed.start();
+    const stopped = sealed.stopConfirmed();
+    await expect(sealed.exec(["true"])).rejects.toMatchObject({ code: "ERR_BOX_STATE" });
+    proceed();
+    await stopped;
+    expect([sealed.state, (await sealed.report()).endedBy]).toEqual(["stopped", "stopped"]);
+  });
+
+  it("runs no program whose connection came too late", async () => {
+    let connect = (): void => undefined;
+    const connected = new Promise<void>((resolve) => (connect = resolve));
+    const late = new ScriptedHelper();
+    let calls = 0;
+    const { box: sealed } = box({
+      // The first program is the proof of life.
+      openExec: async () => {
+        if (calls++ !== 1) return endsAtOnce();
+        await connected;
+        return late;
+      },
+    });
+    await sealed.start();
+    const program = sealed.exec(["true"]);
+    await sealed.stopConfirmed();
+    connect();
+    await expect(program).rejects.toMatchObject({ code: "ERR_BOX_STATE" });
+    expect(late.closed).toBe(true);
+  });
+
+  it("may be gone by that, and says so whenever it is asked to stop", async () => {
+    let gone = false;
+    const { box: destroyed } = box(
+      {
+        look: async () => (gone ? "gone" : "running"),
+        stop: async () => {
+          gone = true;
+          return { proof: proofOf("backend-1", "is it there", "no"), exitCode: null, endedBefore: false };
+        },
+      },
+      {},
+      { stop: "destroys" },
+    );
+    await destroyed.start();
+    expect((await destroyed.stopConfirmed()).answer).toBe("no");
+    expect((await destroyed.stopConfirmed()).answer).toBe("no");
+    await expect(destroyed.readBounded("/x", { maxBytes: 1 })).rejects.toMatchObject({ code: "ERR_BOX_STATE" });
+    expect((await destroyed.report()).endedBy).toBe("stopped");
+  });
+});
