@@ -9,6 +9,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 image=$(sh "$here/image.sh" "$@")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+trap 'exit 130' HUP INT TERM
 cp -R "$here/../tasks/hello-separate" "$work/hello-separate"
 rm "$work/hello-separate/environment/Dockerfile"
 sed -i "/^cpus\|^memory_mb/d; s|^workdir = .*|&\ndocker_image = \"$image\"|" "$work/hello-separate/task.toml"

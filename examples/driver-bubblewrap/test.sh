@@ -17,6 +17,7 @@ export BREAKWATER_IMAGE BREAKWATER_OTHER_IMAGE="${BREAKWATER_OTHER_IMAGE:-$BREAK
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+trap 'exit 130' HUP INT TERM
 echo "packing"
 cd "$root"
 for name in runtime-api tar box-helper driver-kit harbor-taskset conformance; do
@@ -38,4 +39,5 @@ node "$here/compare-document.mjs"
 echo "checking types"
 tsc
 echo "testing with $BREAKWATER_IMAGE"
-"$@"
+# What the tests leave in the folder for temporary files goes with the copy.
+TMPDIR=$work "$@"
