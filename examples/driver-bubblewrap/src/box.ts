@@ -137,7 +137,7 @@ export class BubblewrapBox implements kit.BackendBox {
     for (const handle of Object.values(this.#namespaces)) await handle.close();
     await this.#images?.folders.remove(this.handle, clock);
     const answer = `${exitCode === null ? "never started" : `ended with ${exitCode}`}; removed`;
-    const question = `the first process (${this.#pid ?? "none"}) and the box's folder`;
+    const question = `the first process (${this.#pid ?? "none"}) and the folder of ${this.handle}`;
     return proofOf(this.handle, question, answer);
   }
 }
