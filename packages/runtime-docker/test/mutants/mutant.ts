@@ -8,6 +8,7 @@ import type {
   ExecResult,
   OperationOptions,
   Runtime,
+  RuntimeCapabilities,
   RuntimeDriver,
   RuntimeSpecInput,
   UploadEntry,
@@ -27,6 +28,8 @@ export interface Mutant {
   /** Methods of a box that are different; the rest is the real one's. */
   readonly box?: ChangedBox;
   readonly driver?: (real: RuntimeDriver) => Partial<RuntimeDriver>;
+  /** What it claims instead of what it can do: that is then to be refused, and is not. */
+  readonly claims?: Partial<RuntimeCapabilities>;
   /** What the real driver is asked for instead. */
   readonly spec?: (asked: RuntimeSpecInput) => RuntimeSpecInput;
   /** What the suite is told about the driver, where the fault is in another process or has to know what a stranger did. */
@@ -45,7 +48,17 @@ export function breakPromise(real: RuntimeDriver, mutant: Mutant): RuntimeDriver
       return mutant.box === undefined ? box : withChanges(box, mutant.box(box));
     },
   });
-  return withChanges(withOtherBoxes, mutant.driver?.(real) ?? {});
+  const { claims } = mutant;
+  const withOtherClaims = withChanges(
+    withOtherBoxes,
+    claims === undefined
+      ? {}
+      : {
+          capabilities: { ...real.capabilities, ...claims },
+          probe: async (options) => ({ ...(await real.probe(options)), ...claims }),
+        },
+  );
+  return withChanges(withOtherClaims, mutant.driver?.(real) ?? {});
 }
 
 export function withChanges<T extends object>(real: T, changes: Partial<T>): T {
