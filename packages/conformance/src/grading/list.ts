@@ -3,6 +3,7 @@ import { boxCases } from "./cases/boxes.ts";
 import { networkCases } from "./cases/network.ts";
 import { planCases } from "./cases/plan.ts";
 import { rewardCases } from "./cases/rewards.ts";
+import { stepCases } from "./cases/steps.ts";
 import { travelCases } from "./cases/travel.ts";
 
 /** What separate grading promises, line by line, as data. */
@@ -12,4 +13,5 @@ export const gradingCases: readonly GradingCase[] = [
   ...networkCases,
   ...rewardCases,
   ...planCases,
+  ...stepCases,
 ];
