@@ -85,14 +85,19 @@ export class PublicNetwork {
 
   /** The bridge as it is. Engines allow several networks of one name: everybody takes the oldest. */
   async find(clock: Deadline): Promise<NetworkInspection | null> {
+    return (await this.#all(clock))[0] ?? null;
+  }
+
+  /** Oldest first. */
+  async #all(clock: Deadline): Promise<readonly NetworkInspection[]> {
     const networks = await listNetworks(this.#engine, clock);
     const ours = networks.filter((network) => network.Name === this.#name);
     ours.sort((a, b) => (a.Created ?? "").localeCompare(b.Created ?? "") || a.Id.localeCompare(b.Id));
-    return ours[0] ?? null;
+    return ours;
   }
 
   async #ensure(clock: Deadline): Promise<string> {
-    const found = await this.find(clock);
+    const found = await this.#only(clock);
     if (found !== null) return this.#check(found);
     try {
       await this.#engine.json(clock, {
@@ -111,7 +116,7 @@ export class PublicNetwork {
       // Somebody else was faster, or the name belongs to a network that is not ours: the next look tells.
       if (!isStatus(error, 409)) throw error;
     }
-    const made = await this.find(clock);
+    const made = await this.#only(clock);
     if (made !== null) return this.#check(made);
     throw new RuntimeError({
       code: "ERR_BACKEND",
@@ -119,6 +124,18 @@ export class PublicNetwork {
       operation: "start",
       message: `the network ${this.#name} cannot be had: a network of that name exists that is not ours; remove it, or choose another name with the option publicNetwork`,
     });
+  }
+
+  /**
+   * The oldest; the others, which somebody made at the same moment, are removed: an engine that has two of a name starts no box on either, whatever id it is
+   * given (seen on 20.10). On Podman names are the boxes' own.
+   */
+  async #only(clock: Deadline): Promise<NetworkInspection | null> {
+    const [oldest, ...others] = await this.#all(clock);
+    for (const other of others) {
+      if (this.#isShared) await removeNetworkIfUnused(this.#engine, clock, other.Id).catch(() => undefined);
+    }
+    return oldest ?? null;
   }
 
   #idOf(network: NetworkInspection): string {
