@@ -1,3 +1,4 @@
+import { readFile } from "node:fs/promises";
 import type { Duplex } from "node:stream";
 import Dockerode from "dockerode";
 
@@ -30,6 +31,8 @@ export interface ProgramOptions {
   readonly user?: string;
   /** Whether it has an input that somebody writes to. Default is an empty one. */
   readonly stdin?: boolean;
+  /** Started as it is, by no shell. Takes an engine on this machine. Default is `false`. */
+  readonly direct?: boolean;
 }
 
 export interface Output {
@@ -155,7 +158,7 @@ export class Box {
 
   async run(argv: readonly string[], options: ProgramOptions = {}): Promise<Program> {
     const exec = await this.#container.exec({
-      Cmd: ["/bin/sh", "-c", TELL_PID, "sh", ...argv],
+      Cmd: options.direct === true ? [...argv] : ["/bin/sh", "-c", TELL_PID, "sh", ...argv],
       Env: Object.entries(options.env ?? {}).map(([name, value]) => `${name}=${value}`),
       ...(options.cwd === undefined ? {} : { WorkingDir: options.cwd }),
       ...(options.user === undefined ? {} : { User: options.user }),
@@ -167,7 +170,7 @@ export class Box {
     const stream: Duplex = await exec.start({ hijack: true, stdin: options.stdin ?? false, Detach: false, Tty: false });
     stream.on("error", () => undefined);
     const output = demultiplex(stream as AsyncIterable<Buffer>);
-    const { pid, early } = await readPid(output);
+    const { pid, early } = options.direct === true ? { pid: await pidOf(exec), early: [] } : await readPid(output);
     return {
       pid,
       output: prefixed(early, output),
@@ -193,6 +196,24 @@ export class Box {
     for await (const { chunk } of program.output) if (chunk.length < 0) break;
   }
 }
+
+/** The process id as programs of the box know it, by this machine's own view; another one than any for a program that has ended already. */
+async function pidOf(exec: Dockerode.Exec): Promise<number | null> {
+  for (;;) {
+    const { Running, ExitCode, Pid } = await exec.inspect();
+    const inBox = /^NSpid:.*?(\d+)$/m.exec(await readFile(`/proc/${Pid}/status`, "utf8").catch(() => ""))?.[1];
+    if (Pid > 0 && inBox !== undefined) return Number(inBox);
+    if (!Running && ExitCode !== null) {
+      const neverStarted = Pid === 0 && (ExitCode === 126 || ExitCode === 127);
+      return neverStarted ? null : NO_PID + (endedPrograms++ % NO_PID);
+    }
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+}
+
+/** Above the process ids that Linux gives. */
+const NO_PID = 2 ** 23;
+let endedPrograms = 0;
 
 async function readPid(output: AsyncIterator<Output>): Promise<{ pid: number | null; early: readonly Output[] }> {
   let first = "";

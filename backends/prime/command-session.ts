@@ -157,6 +157,7 @@ async function begin(
   const program = await sandbox.box.run([command.cmd, ...command.args], {
     env: command.envs,
     stdin: options.stdin,
+    direct: true,
     ...(command.cwd ? { cwd: command.cwd } : {}),
     ...(command.user ? { user: command.user } : {}),
   });

@@ -1,8 +1,8 @@
 import { Code, ConnectError, createClient, type Client, type Transport } from "@connectrpc/connect";
-import { createConnectTransport } from "@connectrpc/connect-web";
+import { createTransport } from "@connectrpc/connect/protocol-connect";
+import type { UniversalClientFn } from "@connectrpc/connect/protocol";
 import type { BoxExec, Deadline, ProgramOutcome } from "@breakwater/driver-kit";
 import type { OutputStream } from "@breakwater/runtime-api";
-import { fetch as undiciFetch, type RequestInfo, type RequestInit } from "undici";
 import { CommandSession, type CommandSessionEvent, type CommandSpec } from "./command-session-pb.ts";
 import { AnswerError, ServiceError } from "./errors.ts";
 import type { Gateway } from "./gateway.ts";
@@ -12,6 +12,8 @@ import type { CommandResult, GatewayAccess } from "./schemas.ts";
 /** The longest that a stream lives. The service wants a bound. */
 const STREAM_TIMEOUT_MS = 24 * 60 * 60 * 1000;
 const INPUT_TIMEOUT_MS = 30_000;
+/** The longest message that is taken or sent. */
+const MAX_MESSAGE_BYTES = 16 * 1024 * 1024;
 /** The most input in one message. */
 const MESSAGE_BYTES = 1024 * 1024;
 /** How much input is held here until it is on its way; a write waits beyond it. */
@@ -42,16 +44,11 @@ export interface SessionCommand {
 /** Programs in a VM: a server stream for each, its input by calls of their own. */
 export class Sessions {
   readonly #gateway: Gateway;
-  readonly #fetch: typeof globalThis.fetch;
+  readonly #connections: Connections;
 
   constructor(gateway: Gateway, connections: Connections) {
     this.#gateway = gateway;
-    // A stream holds its connection for as long as its program runs.
-    const fetchIt = async (input: RequestInfo, init?: RequestInit): Promise<unknown> => {
-      const { origin } = new URL(typeof input === "string" ? input : (input as { url: string }).url);
-      return undiciFetch(input, { ...init, dispatcher: connections.streams(origin) });
-    };
-    this.#fetch = fetchIt as unknown as typeof globalThis.fetch;
+    this.#connections = connections;
   }
 
   /**
@@ -103,10 +100,15 @@ export class Sessions {
   }
 
   #transport({ base, token }: GatewayAccess): Transport {
-    return createConnectTransport({
+    return createTransport({
       baseUrl: base,
+      httpClient: this.#send,
       useBinaryFormat: true,
-      fetch: this.#fetch,
+      acceptCompression: [],
+      sendCompression: null,
+      compressMinBytes: Number.MAX_SAFE_INTEGER,
+      readMaxBytes: MAX_MESSAGE_BYTES,
+      writeMaxBytes: MAX_MESSAGE_BYTES,
       interceptors: [
         (next) => (request) => {
           request.header.set("authorization", `Bearer ${token}`);
@@ -116,6 +118,25 @@ export class Sessions {
       ],
     });
   }
+
+  /** Connect's requests by undici. A stream holds its connection for as long as its program runs. */
+  readonly #send: UniversalClientFn = async ({ url, method, header, body, signal }) => {
+    const { origin, pathname } = new URL(url);
+    const sent: Uint8Array[] = [];
+    for await (const chunk of body ?? []) sent.push(chunk);
+    const response = await this.#connections.streams(origin).request({
+      method: method === "GET" ? "GET" : "POST",
+      path: pathname,
+      headers: Object.fromEntries(header),
+      body: Buffer.concat(sent),
+      signal: signal ?? null,
+    });
+    const answered = new Headers();
+    for (const [name, value] of Object.entries(response.headers)) {
+      for (const each of Array.isArray(value) ? value : [value ?? ""]) answered.append(name, each);
+    }
+    return { status: response.statusCode, header: answered, body: response.body, trailer: new Headers() };
+  };
 }
 
 interface Output {
