@@ -1,3 +1,4 @@
+import { randomBytes } from "node:crypto";
 import { RuntimeError } from "@breakwater/runtime-api";
 import { type Deadline, LABELS } from "@breakwater/driver-kit";
 import { type Engine, operate } from "./engine.ts";
@@ -19,6 +20,8 @@ const NO_TRAFFIC_BETWEEN_BOXES = { "com.docker.network.bridge.enable_icc": "fals
 
 /** The role of the shared bridge in its labels. It has no owner: whoever finds it unused may remove it. */
 export const NETWORK_ROLE = "network";
+/** Which of a role's bridges this is: what the option `publicNetwork` says. */
+const BRIDGE_LABEL = "breakwater.bridge";
 
 /**
  * The bridge of boxes with the policy `public`. On Docker all of them share one: it runs out of address pools after some thirty networks, and can keep
@@ -76,66 +79,48 @@ export class PublicNetwork {
     }
   }
 
-  /** Removes the bridge if nothing is attached to it. Gives its id if it is gone now. */
-  async removeIfUnused(clock: Deadline): Promise<string | null> {
-    const found = await this.find(clock);
-    if (found === null) return null;
-    return (await removeNetworkIfUnused(this.#engine, clock, this.#idOf(found))) === "removed" ? found.Id : null;
+  /** Removes the bridge, and others that were made at the same moment, if nothing is attached to them. Gives the ids of those that are gone now. */
+  async removeIfUnused(clock: Deadline): Promise<readonly string[]> {
+    const removed: string[] = [];
+    for (const network of await this.#all(clock)) {
+      const outcome = await removeNetworkIfUnused(this.#engine, clock, this.#idOf(network));
+      if (outcome === "removed") removed.push(network.Id);
+    }
+    return removed;
   }
 
-  /** The bridge as it is. Engines allow several networks of one name: everybody takes the oldest. */
-  async find(clock: Deadline): Promise<NetworkInspection | null> {
-    return (await this.#all(clock))[0] ?? null;
-  }
-
-  /** Oldest first. */
+  /** The bridges that everybody would take, the oldest first. */
   async #all(clock: Deadline): Promise<readonly NetworkInspection[]> {
     const networks = await listNetworks(this.#engine, clock);
-    const ours = networks.filter((network) => network.Name === this.#name);
-    ours.sort((a, b) => (a.Created ?? "").localeCompare(b.Created ?? "") || a.Id.localeCompare(b.Id));
-    return ours;
+    const ours = networks.filter(({ Labels }) => Labels?.[BRIDGE_LABEL] === this.#name);
+    return ours.toSorted((a, b) => (a.Created ?? "").localeCompare(b.Created ?? "") || a.Id.localeCompare(b.Id));
   }
 
   async #ensure(clock: Deadline): Promise<string> {
-    const found = await this.#only(clock);
-    if (found !== null) return this.#check(found);
-    try {
-      await this.#engine.json(clock, {
-        method: "POST",
-        path: "/networks/create",
-        body: {
-          Name: this.#name,
-          CheckDuplicate: true,
-          Driver: "bridge",
-          Internal: false,
-          ...(this.#isShared ? { Options: NO_TRAFFIC_BETWEEN_BOXES } : {}),
-          Labels: { [LABELS.role]: NETWORK_ROLE },
-        },
-      });
-    } catch (error) {
-      // Somebody else was faster, or the name belongs to a network that is not ours: the next look tells.
-      if (!isStatus(error, 409)) throw error;
-    }
-    const made = await this.#only(clock);
-    if (made !== null) return this.#check(made);
-    throw new RuntimeError({
-      code: "ERR_BACKEND",
-      driver: DRIVER,
-      operation: "start",
-      message: `the network ${this.#name} cannot be had: a network of that name exists that is not ours; remove it, or choose another name with the option publicNetwork`,
+    const [found] = await this.#all(clock);
+    if (found !== undefined) return this.#check(found);
+    // Never twice the same name: two makers at one moment would get two networks of it, and then an engine starts no box on either, whatever
+    // id it is given (seen on 20.10).
+    const name = this.#isShared ? `${this.#name}-${randomBytes(4).toString("hex")}` : this.#name;
+    const { Id: made } = await this.#engine.json<{ readonly Id: string }>(clock, {
+      method: "POST",
+      path: "/networks/create",
+      body: {
+        Name: name,
+        CheckDuplicate: true,
+        Driver: "bridge",
+        Internal: false,
+        ...(this.#isShared ? { Options: NO_TRAFFIC_BETWEEN_BOXES } : {}),
+        Labels: { [LABELS.role]: NETWORK_ROLE, [BRIDGE_LABEL]: this.#name },
+      },
     });
-  }
-
-  /**
-   * The oldest; the others, which somebody made at the same moment, are removed: an engine that has two of a name starts no box on either, whatever id it is
-   * given (seen on 20.10). On Podman names are the boxes' own.
-   */
-  async #only(clock: Deadline): Promise<NetworkInspection | null> {
-    const [oldest, ...others] = await this.#all(clock);
-    for (const other of others) {
-      if (this.#isShared) await removeNetworkIfUnused(this.#engine, clock, other.Id).catch(() => undefined);
-    }
-    return oldest ?? null;
+    const all = await this.#all(clock);
+    const [oldest] = all;
+    if (oldest === undefined) throw this.#unusable("was removed by something else");
+    // Somebody was faster, so ours is not needed. A box that was put on it meanwhile keeps it.
+    const own = all.find(({ Id }) => Id === made);
+    if (own !== undefined && own !== oldest) await removeNetworkIfUnused(this.#engine, clock, this.#idOf(own));
+    return this.#check(oldest);
   }
 
   #idOf(network: NetworkInspection): string {
@@ -147,11 +132,15 @@ export class PublicNetwork {
       !this.#isShared ||
       Object.entries(NO_TRAFFIC_BETWEEN_BOXES).every(([key, value]) => network.Options?.[key] === value);
     if (isolated && network.Driver === "bridge" && network.Internal !== true) return this.#idOf(network);
-    throw new RuntimeError({
+    throw this.#unusable("is not the bridge without traffic between boxes that it has to be; remove it");
+  }
+
+  #unusable(what: string): RuntimeError {
+    return new RuntimeError({
       code: "ERR_BACKEND",
       driver: DRIVER,
       operation: "start",
-      message: `the network ${this.#name} is not the bridge without traffic between boxes that it has to be; remove it, or choose another name with the option publicNetwork`,
+      message: `the network ${this.#name} ${what}, or choose another name with the option publicNetwork`,
     });
   }
 }

@@ -191,6 +191,7 @@ describe.concurrent("a network that is cut", () => {
     Id: "net",
     Name: "breakwater-public",
     Driver: "bridge",
+    Labels: { "breakwater.bridge": "breakwater-public" },
     Options: { "com.docker.network.bridge.enable_icc": "false" },
   };
   const ON_BRIDGE: Rule = {
