@@ -76,7 +76,13 @@ export class BoxNetwork {
    * it runs: engines refuse to connect a box that was made without any network.
    */
   async beforeStart(clock: Deadline, container: string): Promise<void> {
-    if (!this.#isOnBridge(this.#policy) && this.#onBridge) await this.#disconnect(clock, container);
+    if (this.#isOnBridge(this.#policy) || !this.#onBridge) return;
+    // Podman sets up a box's network, loopback included, with its first process, which waits then for the start: a box that is taken off the bridge
+    // before that has no loopback either.
+    if (this.#hasOwnBridge) {
+      await this.#engine.done(clock, { method: "POST", path: `/v4.0.0/libpod/containers/${container}/init` });
+    }
+    await this.#disconnect(clock, container);
   }
 
   /** For a box that runs. */
@@ -148,8 +154,12 @@ export class BoxNetwork {
 
   /** When the box is gone: nothing is attached to a bridge of its own any more. What cannot be removed now, sweep finds. */
   async remove(clock: Deadline): Promise<void> {
-    if (this.#bridge === this.#context.publicNetwork || !this.#bridge.used) return;
+    if (!this.#hasOwnBridge || !this.#bridge.used) return;
     await this.#bridge.removeIfUnused(clock).catch(() => undefined);
+  }
+
+  get #hasOwnBridge(): boolean {
+    return this.#bridge !== this.#context.publicNetwork;
   }
 
   get #policies(): readonly NetworkPolicy[] {
