@@ -159,7 +159,15 @@ async function pausing<T>(
 }
 
 async function serviceError(name: string, response: Dispatcher.ResponseData): Promise<ServiceError> {
-  const text = await readText(response.body, MAX_ERROR_BYTES).catch(() => "");
+  return serviceErrorOf(name, response, await errorText(response));
+}
+
+/** What came with a failure; nothing if that cannot be had. */
+export async function errorText(response: Dispatcher.ResponseData): Promise<string> {
+  return readText(response.body, MAX_ERROR_BYTES).catch(() => "");
+}
+
+export function serviceErrorOf(name: string, response: Dispatcher.ResponseData, text: string): ServiceError {
   const body = parseJson(text);
   const fields = (typeof body === "object" && body !== null ? body : {}) as Readonly<Record<string, unknown>>;
   const { error, detail, message, errors } = fields;
@@ -193,7 +201,7 @@ async function readText(body: Dispatcher.ResponseData["body"], maxBytes: number)
   return Buffer.concat(chunks).toString("utf8");
 }
 
-function parseJson(text: string): unknown {
+export function parseJson(text: string): unknown {
   try {
     return JSON.parse(text);
   } catch {

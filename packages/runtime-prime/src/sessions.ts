@@ -3,10 +3,11 @@ import { createTransport } from "@connectrpc/connect/protocol-connect";
 import type { UniversalClientFn } from "@connectrpc/connect/protocol";
 import type { BoxExec, Deadline, ProgramOutcome } from "@breakwater/driver-kit";
 import type { OutputStream } from "@breakwater/runtime-api";
+import type { Dispatcher } from "undici";
 import { CommandSession, type CommandSessionEvent, type CommandSpec } from "./command-session-pb.ts";
 import { AnswerError, ServiceError } from "./errors.ts";
 import type { Gateway } from "./gateway.ts";
-import type { Connections } from "./http.ts";
+import { type Connections, errorText, parseJson, serviceErrorOf } from "./http.ts";
 import type { CommandResult, GatewayAccess } from "./schemas.ts";
 
 /** The longest that a stream lives. The service wants a bound. */
@@ -131,12 +132,28 @@ export class Sessions {
       body: Buffer.concat(sent),
       signal: signal ?? null,
     });
-    const answered = new Headers();
-    for (const [name, value] of Object.entries(response.headers)) {
-      for (const each of Array.isArray(value) ? value : [value ?? ""]) answered.append(name, each);
+    if (response.statusCode >= 400) {
+      const text = await errorText(response);
+      const { code } = (parseJson(text) ?? {}) as { readonly code?: unknown };
+      // The gateway's own failures are not in Connect's words.
+      if (typeof code !== "string")
+        throw serviceErrorOf(`command_session ${pathname.replace(/.*\//, "")}`, response, text);
+      return { status: response.statusCode, header: headersOf(response), body: once(text), trailer: new Headers() };
     }
-    return { status: response.statusCode, header: answered, body: response.body, trailer: new Headers() };
+    return { status: response.statusCode, header: headersOf(response), body: response.body, trailer: new Headers() };
   };
+}
+
+async function* once(text: string): AsyncGenerator<Uint8Array, void, undefined> {
+  yield Buffer.from(text);
+}
+
+function headersOf(response: Dispatcher.ResponseData): Headers {
+  const answered = new Headers();
+  for (const [name, value] of Object.entries(response.headers)) {
+    for (const each of Array.isArray(value) ? value : [value ?? ""]) answered.append(name, each);
+  }
+  return answered;
 }
 
 interface Output {
@@ -295,12 +312,9 @@ async function* eventsOf(
 function serviceError(method: string, error: unknown): unknown {
   if (!(error instanceof ConnectError)) return error;
   const status = STATUSES[error.code];
-  // Of the transport: undici's own error says what happened.
-  const cause = error.cause;
-  if (cause instanceof Error && status !== 410) {
-    const inner = (cause as { cause?: unknown }).cause;
-    if (inner instanceof Error && "code" in inner) return inner;
-  }
+  // Not Connect's: the gateway's, or undici's own, which says what happened.
+  const { cause } = error;
+  if (cause instanceof ServiceError || (cause instanceof Error && "code" in cause)) return cause;
   return new ServiceError(`command_session ${method}`, status ?? 500, {
     reason: Code[error.code] ?? null,
     detail: error.rawMessage.slice(0, 500),
