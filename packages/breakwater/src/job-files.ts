@@ -143,7 +143,9 @@ async function readJson(file: string): Promise<unknown> {
   }
 }
 
+/** Two runs that began in the same second share a folder: neither may take the other's unfinished file away. */
 async function writeWhole(file: string, value: unknown): Promise<void> {
-  await writeFile(`${file}.tmp`, `${JSON.stringify(value, undefined, 2)}\n`);
-  await rename(`${file}.tmp`, file);
+  const unfinished = `${file}.${randomUUID()}.tmp`;
+  await writeFile(unfinished, `${JSON.stringify(value, undefined, 2)}\n`);
+  await rename(unfinished, file);
 }
