@@ -41,20 +41,8 @@ export class BoxNetwork {
     this.#egress = usesGateway ? new BoxEgress(boxId, spec, context.egress) : null;
   }
 
-  /**
-   * For Podman, which cannot keep boxes apart on one bridge. It leaves the loopback down in a box that is taken off its bridge before it runs (seen on 4.3.1), and
-   * the forwarder listens there: such a box is refused.
-   */
+  /** For engines that cannot keep boxes apart on one bridge. */
   useOwnBridge(): void {
-    if (this.#egress !== null && this.#onBridge && !this.#isOnBridge(this.#policy)) {
-      throw new RuntimeError({
-        code: "ERR_UNSUPPORTED",
-        driver: DRIVER,
-        operation: "start",
-        boxId: this.#boxId,
-        message: `network: Podman cannot start a box with "${this.#policy.mode}" whose policies have an allowlist and "public"; start it with "public", leave "public" out, or use publicVia: "gateway"`,
-      });
-    }
     this.#bridge = new PublicNetwork(this.#engine, this.#boxId, { isShared: false });
   }
 
