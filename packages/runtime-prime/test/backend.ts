@@ -19,6 +19,17 @@ export const image: string = BREAKWATER_IMAGE;
 /** With another Python. */
 export const otherImage: string = BREAKWATER_OTHER_IMAGE;
 
+const BOUNDS = "docs/prime.md, cases that are not kept: the service's own bounds";
+
+/** What the service's own bounds forbid. */
+export const waive: Readonly<Record<string, string>> = {
+  "limits.cpus": BOUNDS,
+  "limits.memory-swap": BOUNDS,
+};
+
+/** Further ones of VMs, whose lifetime counts whole minutes. */
+export const waiveVm: Readonly<Record<string, string>> = { ...waive, "leaks.lifetime-without-owner": BOUNDS };
+
 /** For cases in which the owner of a box is another process. */
 export function driverModule(path: string): DescribeRuntimeOptions["driverModule"] {
   return { url: new URL(path, import.meta.url), nodeArguments: ["--conditions=@breakwater/source"] };

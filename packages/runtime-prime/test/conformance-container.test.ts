@@ -1,5 +1,5 @@
 import { describeRuntime } from "@breakwater/conformance/runtime";
-import { driverModule, fixtureImages, image, sabotage } from "./backend.ts";
+import { driverModule, fixtureImages, image, sabotage, waive } from "./backend.ts";
 import containerDriver from "./container-driver.ts";
 
 describeRuntime({
@@ -8,5 +8,6 @@ describeRuntime({
   images: await fixtureImages(),
   sabotage,
   driverModule: driverModule("./container-driver.ts"),
+  waive,
   name: "prime, container",
 });

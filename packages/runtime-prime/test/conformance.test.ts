@@ -1,6 +1,6 @@
 import { describeRuntime } from "@breakwater/conformance/runtime";
 import primeDriver from "../src/index.ts";
-import { driverModule, fixtureImages, image, sabotage } from "./backend.ts";
+import { driverModule, fixtureImages, image, sabotage, waiveVm } from "./backend.ts";
 
 describeRuntime({
   driver: primeDriver,
@@ -8,5 +8,6 @@ describeRuntime({
   images: await fixtureImages(),
   sabotage,
   driverModule: driverModule("../src/index.ts"),
+  waive: waiveVm,
   name: "prime, VM",
 });
