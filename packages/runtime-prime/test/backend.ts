@@ -19,9 +19,9 @@ export const image: string = BREAKWATER_IMAGE;
 /** With another Python. */
 export const otherImage: string = BREAKWATER_OTHER_IMAGE;
 
-const BOUNDS = "docs/prime.md, cases that are not kept: the service's own bounds";
+const BOUNDS = "https://docs.primeintellect.ai/api-reference/sandboxes/sandbox/create-sandbox-endpoint";
 
-/** What the service's own bounds forbid. */
+/** What the service's own bounds forbid; docs/prime.md says more. */
 export const waive: Readonly<Record<string, string>> = {
   "limits.cpus": BOUNDS,
   "limits.memory-swap": BOUNDS,
