@@ -22,9 +22,16 @@ export const otherImage: string = BREAKWATER_OTHER_IMAGE;
 const BOUNDS = "https://docs.primeintellect.ai/api-reference/sandboxes/sandbox/create-sandbox-endpoint";
 
 /** What the service's own bounds forbid; docs/prime.md says more. */
-export const waive: Readonly<Record<string, string>> = {
+const waive: Readonly<Record<string, string>> = {
   "limits.cpus": BOUNDS,
   "limits.memory-swap": BOUNDS,
+};
+
+/** Further ones of containers, in which every program takes the image's own shell. */
+export const waiveContainer: Readonly<Record<string, string>> = {
+  ...waive,
+  "exec.box-without-programs": "https://docs.primeintellect.ai/sandboxes/sdk",
+  "files.own-tools": "https://docs.primeintellect.ai/sandboxes/sdk",
 };
 
 /** Further ones of VMs, whose lifetime counts whole minutes. */

@@ -1,5 +1,5 @@
 import { describeRuntime } from "@breakwater/conformance/runtime";
-import { driverModule, fixtureImages, image, sabotage, waive } from "./backend.ts";
+import { driverModule, fixtureImages, image, sabotage, waiveContainer } from "./backend.ts";
 import containerDriver from "./container-driver.ts";
 
 describeRuntime({
@@ -8,6 +8,6 @@ describeRuntime({
   images: await fixtureImages(),
   sabotage,
   driverModule: driverModule("./container-driver.ts"),
-  waive,
+  waive: waiveContainer,
   name: "prime, container",
 });
