@@ -45,7 +45,7 @@ it("counts what has rewards and what has not; the mean is over those that have s
   await trial("c", null, "RewardFileNotFoundError");
   await trial("d", null, undefined, ["VerifierTimeoutError"]);
   await mkdir(join(directory, "not-finished"));
-  await writeJobResult(job, 6);
+  await writeJobResult(job, 2);
   const read = async (name: string): Promise<unknown> => JSON.parse(await readFile(join(directory, name), "utf8"));
   expect(await read("config.json")).toMatchObject({ agents: [{ name: "oracle" }], tasks: [{ path: "/tasks/a" }] });
   expect(await read("result.json")).toMatchObject({

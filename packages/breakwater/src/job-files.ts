@@ -44,10 +44,9 @@ export async function writeJobConfig(job: JobAbout): Promise<void> {
   });
 }
 
-/** `result.json` and `lock.json`: after the last. `totalTrials`: those that were to be run now. */
-export async function writeJobResult(job: JobAbout, totalTrials: number): Promise<void> {
+/** `result.json` and `lock.json`: after the last. `notRun`: trials that were to be run now and have no result. The folder may hold others from before. */
+export async function writeJobResult(job: JobAbout, notRun: number): Promise<void> {
   const trials = await readTrials(job.directory);
-  const notRun = Math.max(0, totalTrials - trials.length);
   const errored = trials.filter(({ result }) => exceptionsOf(result).length > 0);
   await writeWhole(join(job.directory, "result.json"), {
     id: randomUUID(),

@@ -116,9 +116,10 @@ async function gradeSeparate(
   const from = await quietenAgentBox(step, agentBox, step.isLast);
   const collected = await collectArtifacts(step, agentBox, artifacts, from);
   if (step.isLast || record.agentBoxEndedBy !== null) {
-    record.artifactsAreSafe = step.isLast;
     enter(step, "teardown");
     await boxes.tearDown(agentBox);
+    // Only now may somebody grade again: no verifier's box is made before this one is proven gone.
+    record.artifactsAreSafe = step.isLast;
   }
   refuseIncompleteArtifacts(step);
 

@@ -82,7 +82,7 @@ export async function grade(step: Step, box: Runtime, image: PreparedImage, opti
 
   const readFrom = await quietenGradingBox(step, box, boxEndedBy, options, timedOut);
   const ranToItsEnd = !timedOut && (run.error === null || boxEndedBy !== null);
-  const found = ranToItsEnd ? await readReward(step, box, run, readFrom, deadline) : null;
+  const found = ranToItsEnd ? await readReward(step, box, run, readFrom, deadline, boxEndedBy) : null;
   outcome.verifier = {
     ...outcome.verifier,
     rewardFrom: found?.from ?? null,
@@ -261,11 +261,12 @@ async function readReward(
   run: TestRun,
   readFrom: CollectedFrom,
   deadline: VerifierDeadline,
+  boxEndedBy: EndedByContents | null,
 ): Promise<FoundReward | null> {
   trial.record.phase = "reward";
   const found =
     run.returned === undefined
-      ? await readRewardFile(box, deadline)
+      ? await readRewardFile(box, deadline, boxEndedBy)
       : { from: "returned" as const, sha256: null, parsed: checkRewards(run.returned) };
   trial.events.emit("reward.read", {
     box: box.id,
@@ -278,7 +279,11 @@ async function readReward(
   return found;
 }
 
-async function readRewardFile(box: Runtime, deadline: VerifierDeadline): Promise<FoundReward | null> {
+async function readRewardFile(
+  box: Runtime,
+  deadline: VerifierDeadline,
+  boxEndedBy: EndedByContents | null,
+): Promise<FoundReward | null> {
   for (const from of REWARD_FILES) {
     const path = `${REWARD_DIRECTORY}/${from}`;
     try {
@@ -288,8 +293,8 @@ async function readRewardFile(box: Runtime, deadline: VerifierDeadline): Promise
       const sha256 = createHash("sha256").update(content).digest("hex");
       return { from, sha256, parsed: parseReward(from, content) };
     } catch (error) {
-      // The box ended, and its files are gone with it.
-      if (isRuntimeError(error, "ERR_BOX_LOST")) return null;
+      // Its contents ended the box, and its files are gone with it. A box that went away in any other way is nobody's verdict.
+      if (isRuntimeError(error, "ERR_BOX_LOST") && boxEndedBy !== null) return null;
       if (!isRuntimeError(error, "ERR_LIMIT", "ERR_PATH_KIND", "ERR_PATH_LINK", "ERR_PATH_DENIED")) throw error;
       return { from, sha256: null, parsed: { rewards: null, reason: "invalid", message: messageOf(error) } };
     }

@@ -5,6 +5,7 @@ import {
   isTasksetError,
   planTrial,
   runTrial,
+  type Agent,
   type Task,
   type TasksetError,
 } from "@breakwater/harbor-taskset";
@@ -19,7 +20,7 @@ import { loadDriver } from "../load-driver.ts";
 import { JsonReporter, TextReporter, type Reporter } from "../reporters.ts";
 import type { Exit } from "../program.ts";
 import { runtimeOption, wholeNumber, workingDirectory } from "../shared-options.ts";
-import { addTrialFlags, isOracle, loadTasksOf, trialOptions, type TrialFlags } from "../trial-flags.ts";
+import { addTrialFlags, loadTasksOf, trialOptions, type TrialFlags } from "../trial-flags.ts";
 
 interface RunFlags extends TrialFlags {
   readonly nConcurrent: number;
@@ -64,7 +65,7 @@ async function run(flags: RunFlags): Promise<number> {
   const agent = await loadAgent(flags.agent, flags.agentCommand, here);
   const { tasks, invalid } = await loadTasksOf(flags, here);
   await using driver = await loadDriver(flags.runtime, here);
-  const problems = [...invalid, ...(await refusedTasks(tasks, driver, flags))];
+  const problems = [...invalid, ...(await refusedTasks(tasks, driver, agent, flags))];
   if (problems.length > 0)
     throw new UsageError(`nothing was started\n${problems.map((error) => error.message).join("\n")}`);
 
@@ -82,7 +83,8 @@ async function run(flags: RunFlags): Promise<number> {
   await writeJobConfig(job);
   const trials = tasks.flatMap((task) => Array.from({ length: flags.nAttempts }, () => task));
   reporter.begin(trials.length, outputDir);
-  let withRewards = 0;
+  let finished = 0;
+  let good = 0;
   let next = 0;
   const runSome = async (): Promise<void> => {
     for (let task = trials[next++]; task !== undefined && !interrupts.signal.aborted; task = trials[next++]) {
@@ -94,22 +96,24 @@ async function run(flags: RunFlags): Promise<number> {
         signal: interrupts.signal,
         onEvent: (event) => reporter.event(event),
       });
-      if (result.rewards !== null) withRewards++;
+      finished++;
+      if (result.rewards !== null && result.leftovers.length === 0) good++;
       reporter.result(result);
     }
   };
   const workers = await Promise.allSettled(Array.from({ length: Math.min(flags.nConcurrent, trials.length) }, runSome));
-  await writeJobResult(job, trials.length);
+  await writeJobResult(job, trials.length - finished);
   reporter.end();
 
   const broken = workers.find((worker) => worker.status === "rejected");
   if (broken !== undefined) throw broken.reason;
-  return interrupts.exitCode ?? (withRewards === trials.length ? EXIT_OK : EXIT_NO_REWARD);
+  return interrupts.exitCode ?? (good === trials.length ? EXIT_OK : EXIT_NO_REWARD);
 }
 
 async function refusedTasks(
   tasks: readonly Task[],
   driver: RuntimeDriver,
+  agent: Agent,
   flags: TrialFlags,
 ): Promise<readonly TasksetError[]> {
   if (tasks.length === 0) return [];
@@ -117,7 +121,7 @@ async function refusedTasks(
   const refused: TasksetError[] = [];
   for (const task of tasks) {
     try {
-      const plan = planTrial(task, capabilities, { ...trialOptions(flags), oracle: isOracle(flags) });
+      const plan = planTrial(task, capabilities, { ...trialOptions(flags), oracle: agent.needsSolution === true });
       for (const warning of plan.warnings) process.stderr.write(`warning: ${task.name}: ${formatProblem(warning)}\n`);
     } catch (error) {
       if (!isTasksetError(error)) throw error;
