@@ -9,6 +9,7 @@ export interface NetworkTarget {
   readonly host: string;
   readonly port: number;
   readonly protocol?: "tcp" | "udp";
+  readonly forbiddenIn?: readonly ("public" | "no-network")[];
   /** Rejects unless the server answers now. Where absent, a box on the public network can ask it. */
   readonly answers?: () => Promise<void>;
 }
@@ -35,14 +36,15 @@ export interface NetworkTargets {
 export function networkTargets(folders: BackendFolders = backendFolders()): NetworkTargets {
   const { echo, host, hostileNames, metadata, neighbours, resolvers, sites } = fakeInternet;
   const port = fakePorts.echo;
+  const connectsFromHost = async (address: string, to: number): Promise<void> => {
+    await runInside(["bash", "-c", `exec 3<>/dev/tcp/${address}/${to}`], { timeoutMs: 30_000 }, folders);
+  };
   // Not every public network has IPv6: these are asked from the engine's host.
   const v6 = (what: string, address: string): NetworkTarget => ({
     what,
     host: address,
     port,
-    answers: async () => {
-      await runInside(["bash", "-c", `exec 3<>/dev/tcp/${address}/${port}`], { timeoutMs: 5_000 }, folders);
-    },
+    answers: () => connectsFromHost(address, port),
   });
   return {
     reachable: { host: "example.com", port },
@@ -58,6 +60,13 @@ export function networkTargets(folders: BackendFolders = backendFolders()): Netw
       v6("an address of the internet (IPv6)", sites["example.com"].v6),
       v6("the metadata address (IPv6)", metadata.v6),
       v6("the engine host's own address (IPv6)", host.v6),
+      {
+        what: "a service on the loopback of the engine's host",
+        host: "127.0.0.1",
+        port: fakePorts.hostLoopback,
+        forbiddenIn: ["public", "no-network"],
+        answers: () => connectsFromHost("127.0.0.1", fakePorts.hostLoopback),
+      },
     ],
     datagrams: { host: "example.com", port },
     resolver: {

@@ -20,7 +20,7 @@ export interface LiveRun {
   readonly onlySuites?: boolean;
   /** The acceptance tests whose outcome depends on this backend, by their names. Default is all. */
   readonly acceptance?: readonly string[];
-  /** Only cases of the conformance suites, and of the matrix of network policies, whose ids begin so: those for which this backend has what others have not. */
+  /** Only cases of the conformance suites, and of the acceptance tests of networks, whose ids begin so: those for which this backend has what others have not. */
   readonly cases?: readonly string[];
   /** The tests run in the network of the backend's own host: what they listen on is the host of the boxes. Default is `false`. */
   readonly insideNetwork?: boolean;

@@ -23,7 +23,7 @@ export async function runLiveTests(
     ? suites
     : run.acceptance && [...suites, ...run.acceptance.map((it) => `acceptance/${it}`)];
   const namesFiles = vitestArgs.some((it) => it.includes("/"));
-  const others = onlySuites ? [] : ["acceptance/network-matrix"];
+  const others = onlySuites ? [] : ["acceptance/network-"];
   return runTests({
     project,
     reporter: "verbose",
