@@ -5,7 +5,7 @@ import { Interrupts } from "./interrupts.ts";
 describe("Interrupts", () => {
   it("aborts once, whatever follows", () => {
     const lines: string[] = [];
-    const before = process.listenerCount("SIGINT");
+    const before = process.listeners("SIGINT");
     const interrupts = new Interrupts((line) => lines.push(line));
     try {
       process.emit("SIGINT", "SIGINT");
@@ -17,6 +17,11 @@ describe("Interrupts", () => {
     } finally {
       interrupts[Symbol.dispose]();
     }
-    expect(process.listenerCount("SIGINT")).toBe(before);
+    // Nobody listens to what is disposed, and a signal still does not kill.
+    process.emit("SIGINT", "SIGINT");
+    expect(lines).toHaveLength(3);
+    const left = process.listeners("SIGINT").filter((it) => !before.includes(it));
+    expect(left).toHaveLength(1);
+    for (const name of ["SIGINT", "SIGTERM"] as const) for (const it of left) process.off(name, it);
   });
 });

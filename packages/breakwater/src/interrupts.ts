@@ -34,8 +34,15 @@ export class Interrupts implements Disposable {
     }
   };
 
+  /** Once interrupted, the process is about to end: a further signal until then does not change with what. */
   [Symbol.dispose](): void {
-    process.off("SIGINT", this.#onSignal);
-    process.off("SIGTERM", this.#onSignal);
+    for (const name of ["SIGINT", "SIGTERM"] as const) {
+      process.off(name, this.#onSignal);
+      if (this.#exitCode !== null) process.on(name, ignore);
+    }
   }
+}
+
+function ignore(): void {
+  // The first signal has said all.
 }

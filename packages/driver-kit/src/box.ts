@@ -33,6 +33,7 @@ import {
   type BoxOperation,
   type BoxUsage,
   type OpenArchive,
+  type ProgramOutcome,
   type StartedBox,
   UNKNOWN_USAGE,
 } from "./backend-box.ts";
@@ -293,13 +294,27 @@ class Box implements Runtime {
     return this.#within("exec", "asking what became of a program", undefined, QUESTION_TIMEOUT_MS, async (clock) => {
       const patienceEndsAt = performance.now() + NOTICE_MS;
       for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(2 * pauseMs, LONGEST_PAUSE_MS)) {
-        const outcome = (await program?.outcome?.(clock)) ?? null;
-        const seen = await this.#backend.look(clock);
-        if (seen === "ended" || seen === "gone") await this.#noteEnd(seen, clock);
-        if (seen === "ended" || seen === "gone" || this.#stopping) return { kind: "lost" };
+        let outcome: ProgramOutcome | null = null;
+        // A box that is being removed may answer with an error before it is gone: of its program first.
+        let failure: unknown;
+        try {
+          outcome = (await program?.outcome?.(clock)) ?? null;
+        } catch (error) {
+          failure = error;
+        }
+        try {
+          const seen = await this.#backend.look(clock);
+          if (seen === "ended" || seen === "gone") await this.#noteEnd(seen, clock);
+          if (seen === "ended" || seen === "gone" || this.#stopping) return { kind: "lost" };
+        } catch (error) {
+          failure = error;
+        }
+        clock.throwIfOver();
         // A box that is being ended loses its programs first.
         const exitCode = outcome?.exitCode ?? null;
-        if ((exitCode !== null && exitCode !== KILLED) || performance.now() > patienceEndsAt)
+        const isOver = performance.now() > patienceEndsAt;
+        if (isOver && failure !== undefined) throw failure;
+        if (isOver || (failure === undefined && exitCode !== null && exitCode !== KILLED))
           return { kind: "running", exitCode, startFailure: outcome?.startFailure };
         await clock.sleep(pauseMs);
       }
@@ -697,12 +712,24 @@ class Box implements Runtime {
   async #whyNot(operation: string, cause: unknown): Promise<unknown> {
     if (!isRuntimeError(cause, "ERR_BOX_LOST", "ERR_BOX_STATE", "ERR_BACKEND")) return cause;
     const ask = async (clock: Deadline): Promise<RuntimeError> => {
-      const seen = await this.#backend.look(clock);
-      if (seen === "ended" || seen === "gone") return this.#lost(operation, seen, clock, cause);
-      if (seen === "frozen" && operation === "exec")
-        return this.#error(operation, "ERR_BOX_STATE", "exec is not possible while the box is frozen", { cause });
-      if (cause.code === "ERR_BACKEND") return cause;
-      return this.#error(operation, "ERR_BACKEND", `the box is ${seen}, and ${operation} was refused`, { cause });
+      const patienceEndsAt = performance.now() + NOTICE_MS;
+      // A box that is being ended refuses programs before the backend says that it has ended, and questions may fail meanwhile.
+      for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(2 * pauseMs, LONGEST_PAUSE_MS)) {
+        const isLast = performance.now() > patienceEndsAt;
+        try {
+          const seen = await this.#backend.look(clock);
+          if (seen === "ended" || seen === "gone") return await this.#lost(operation, seen, clock, cause);
+          if (seen === "frozen" && operation === "exec")
+            return this.#error(operation, "ERR_BOX_STATE", "exec is not possible while the box is frozen", { cause });
+          if (isLast && cause.code === "ERR_BACKEND") return cause;
+          if (isLast)
+            return this.#error(operation, "ERR_BACKEND", `the box is ${seen}, and ${operation} was refused`, { cause });
+        } catch (error) {
+          clock.throwIfOver();
+          if (isLast) throw error;
+        }
+        await clock.sleep(pauseMs);
+      }
     };
     return this.#within(operation, "asking for the box", undefined, QUESTION_TIMEOUT_MS, ask).catch(() => cause);
   }
