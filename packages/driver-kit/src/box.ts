@@ -296,18 +296,18 @@ class Box implements Runtime {
       for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(2 * pauseMs, LONGEST_PAUSE_MS)) {
         let outcome: ProgramOutcome | null = null;
         // A box that is being removed may answer with an error before it is gone: of its program first.
-        let failure: unknown;
+        let failure: Error | undefined;
         try {
           outcome = (await program?.outcome?.(clock)) ?? null;
         } catch (error) {
-          failure = error;
+          failure = error as Error;
         }
         try {
           const seen = await this.#backend.look(clock);
           if (seen === "ended" || seen === "gone") await this.#noteEnd(seen, clock);
           if (seen === "ended" || seen === "gone" || this.#stopping) return { kind: "lost" };
         } catch (error) {
-          failure = error;
+          failure = error as Error;
         }
         clock.throwIfOver();
         // A box that is being ended loses its programs first.
