@@ -33,7 +33,6 @@ import {
   type BoxOperation,
   type BoxUsage,
   type OpenArchive,
-  type ProgramOutcome,
   type StartedBox,
   UNKNOWN_USAGE,
 } from "./backend-box.ts";
@@ -292,32 +291,17 @@ class Box implements Runtime {
 
   async #afterAbnormalEnd(program: BoxExec | undefined): Promise<AbnormalEnd> {
     return this.#within("exec", "asking what became of a program", undefined, QUESTION_TIMEOUT_MS, async (clock) => {
-      const patienceEndsAt = performance.now() + NOTICE_MS;
-      for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(2 * pauseMs, LONGEST_PAUSE_MS)) {
-        let outcome: ProgramOutcome | null = null;
-        // A box that is being removed may answer with an error before it is gone: of its program first.
-        let failure: Error | undefined;
-        try {
-          outcome = (await program?.outcome?.(clock)) ?? null;
-        } catch (error) {
-          failure = error as Error;
-        }
-        try {
-          const seen = await this.#backend.look(clock);
-          if (seen === "ended" || seen === "gone") await this.#noteEnd(seen, clock);
-          if (seen === "ended" || seen === "gone" || this.#stopping) return { kind: "lost" };
-        } catch (error) {
-          failure = error as Error;
-        }
-        clock.throwIfOver();
+      return untilNoticed(clock, async (isLast): Promise<AbnormalEnd | undefined> => {
+        const [outcome] = await Promise.allSettled([program?.outcome?.(clock)]);
+        const seen = await this.#backend.look(clock);
+        if (seen === "ended" || seen === "gone") await this.#noteEnd(seen, clock);
+        if (seen === "ended" || seen === "gone" || this.#stopping) return { kind: "lost" };
+        if (outcome.status === "rejected") throw outcome.reason;
         // A box that is being ended loses its programs first.
-        const exitCode = outcome?.exitCode ?? null;
-        const isOver = performance.now() > patienceEndsAt;
-        if (isOver && failure !== undefined) throw failure;
-        if (isOver || (failure === undefined && exitCode !== null && exitCode !== KILLED))
-          return { kind: "running", exitCode, startFailure: outcome?.startFailure };
-        await clock.sleep(pauseMs);
-      }
+        const exitCode = outcome.value?.exitCode ?? null;
+        if (!isLast && (exitCode === null || exitCode === KILLED)) return undefined;
+        return { kind: "running", exitCode, startFailure: outcome.value?.startFailure };
+      });
     });
   }
 
@@ -711,26 +695,16 @@ class Box implements Runtime {
   /** The backend refused a call, perhaps because the box has ended: finds out. Gives the error to be thrown. */
   async #whyNot(operation: string, cause: unknown): Promise<unknown> {
     if (!isRuntimeError(cause, "ERR_BOX_LOST", "ERR_BOX_STATE", "ERR_BACKEND")) return cause;
-    const ask = async (clock: Deadline): Promise<RuntimeError> => {
-      const patienceEndsAt = performance.now() + NOTICE_MS;
-      // A box that is being ended refuses programs before the backend says that it has ended, and questions may fail meanwhile.
-      for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(2 * pauseMs, LONGEST_PAUSE_MS)) {
-        const isLast = performance.now() > patienceEndsAt;
-        try {
-          const seen = await this.#backend.look(clock);
-          if (seen === "ended" || seen === "gone") return await this.#lost(operation, seen, clock, cause);
-          if (seen === "frozen" && operation === "exec")
-            return this.#error(operation, "ERR_BOX_STATE", "exec is not possible while the box is frozen", { cause });
-          if (isLast && cause.code === "ERR_BACKEND") return cause;
-          if (isLast)
-            return this.#error(operation, "ERR_BACKEND", `the box is ${seen}, and ${operation} was refused`, { cause });
-        } catch (error) {
-          clock.throwIfOver();
-          if (isLast) throw error;
-        }
-        await clock.sleep(pauseMs);
-      }
-    };
+    const ask = async (clock: Deadline): Promise<RuntimeError> =>
+      untilNoticed(clock, async (isLast) => {
+        const seen = await this.#backend.look(clock);
+        if (seen === "ended" || seen === "gone") return this.#lost(operation, seen, clock, cause);
+        if (seen === "frozen" && operation === "exec")
+          return this.#error(operation, "ERR_BOX_STATE", "exec is not possible while the box is frozen", { cause });
+        if (!isLast) return undefined;
+        if (cause.code === "ERR_BACKEND") return cause;
+        return this.#error(operation, "ERR_BACKEND", `the box is ${seen}, and ${operation} was refused`, { cause });
+      });
     return this.#within(operation, "asking for the box", undefined, QUESTION_TIMEOUT_MS, ask).catch(() => cause);
   }
 
@@ -808,6 +782,25 @@ class Box implements Runtime {
     if (this.#end !== null && this.#end.endedBy !== "stopped")
       throw this.#error(operation, "ERR_BOX_LOST", `${operation} is not possible: the box has ended; see report()`);
     throw this.#wrongState(operation, `it has to be ${states.join(" or ")}`);
+  }
+}
+
+/**
+ * Asks until there is an answer, for as long as the backend may take to notice that a box has ended: a box that is being ended loses and refuses programs before the
+ * backend says so, and questions about it may fail meanwhile. The last time has to have an answer.
+ */
+async function untilNoticed<T>(clock: Deadline, ask: (isLast: boolean) => Promise<T | undefined>): Promise<T> {
+  const endsAt = performance.now() + NOTICE_MS;
+  for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(2 * pauseMs, LONGEST_PAUSE_MS)) {
+    const isLast = performance.now() > endsAt;
+    try {
+      const answer = await ask(isLast);
+      if (answer !== undefined) return answer;
+    } catch (error) {
+      clock.throwIfOver();
+      if (isLast) throw error;
+    }
+    await clock.sleep(pauseMs);
   }
 }
 
