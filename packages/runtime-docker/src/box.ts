@@ -18,6 +18,7 @@ import {
   type HelperContext,
   labelsFor,
   type LocatedPath,
+  proofOf,
   settlesWithin,
   type StartedBox,
   type StoppedBox,
@@ -302,12 +303,8 @@ export class DockerBox implements BackendBox {
       if (Running && !this.#wasKilled) {
         await this.#kill();
       } else if (!Running && !Paused && Pid === 0) {
-        const proof = {
-          id: container,
-          question: `GET /containers/${container}/json`,
-          answer: `200 State: Status=${Status}, Running=false, Pid=0, ExitCode=${ExitCode}`,
-          at: new Date().toISOString(),
-        };
+        const answer = `200 State: Status=${Status}, Running=false, Pid=0, ExitCode=${ExitCode}`;
+        const proof = proofOf(container, `GET /containers/${container}/json`, answer);
         await this.#killing?.catch(() => undefined);
         return { proof, exitCode: ExitCode, endedBefore: !this.#wasKilled };
       }
@@ -382,8 +379,7 @@ export class DockerBox implements BackendBox {
   }
 
   #nothingMade(): Proof {
-    const question = "was anything created for this box";
-    return { id: this.#id, question, answer: "no create call was made", at: new Date().toISOString() };
+    return proofOf(this.#id, "was anything created for this box", "no create call was made");
   }
 
   toRuntimeError(error: unknown, doing: BoxOperation): unknown {

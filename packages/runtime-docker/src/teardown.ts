@@ -1,5 +1,5 @@
 import { type Proof, RuntimeError } from "@breakwater/runtime-api";
-import type { Deadline } from "@breakwater/driver-kit";
+import { type Deadline, proofOf } from "@breakwater/driver-kit";
 import type { Engine } from "./engine.ts";
 import { DRIVER, isStatus } from "./errors.ts";
 
@@ -60,12 +60,7 @@ export async function removeUntilGone(engine: Engine, clock: Deadline, id: strin
       if ((await inspectContainer(engine, clock, id)) === null) {
         // "Not found" is proof only from an engine that works.
         await engine.ping(clock);
-        return {
-          id,
-          question: `GET /containers/${id}/json`,
-          answer: "404 no such container; GET /_ping: 200",
-          at: new Date().toISOString(),
-        };
+        return proofOf(id, `GET /containers/${id}/json`, "404 no such container; GET /_ping: 200");
       }
     } catch (error) {
       clock.throwIfOver();

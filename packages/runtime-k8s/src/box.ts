@@ -7,6 +7,7 @@ import {
   type Deadline,
   type HelperContext,
   killProcesses,
+  proofOf,
   type StartedBox,
   type StoppedBox,
   UNKNOWN_USAGE,
@@ -166,7 +167,7 @@ export class PodBox implements BackendBox {
   }
 
   #proof(question: string, answer: string): Proof {
-    return { id: this.#uid ?? this.#name, question, answer, at: new Date().toISOString() };
+    return proofOf(this.#uid ?? this.#name, question, answer);
   }
 
   #error(operation: string, code: RuntimeErrorCode, message: string): RuntimeError {

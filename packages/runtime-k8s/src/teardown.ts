@@ -1,5 +1,5 @@
 import type { V1Pod } from "@kubernetes/client-node";
-import type { Deadline } from "@breakwater/driver-kit";
+import { type Deadline, proofOf } from "@breakwater/driver-kit";
 import { type Proof, RuntimeError } from "@breakwater/runtime-api";
 import type { Cluster } from "./cluster.ts";
 import { DRIVER, isStatus } from "./errors.ts";
@@ -56,13 +56,9 @@ export async function removeUntilGone(cluster: Cluster, clock: Deadline, { name,
     ({ metadata }) => metadata?.uid === uid,
   );
   if (listed.length > 0) throw unconfirmed(name, uid, listed[0] ?? null, new Error("it is still in the list of pods"));
-  return {
-    id: uid,
-    question: `GET /api/v1/namespaces/${cluster.namespace}/pods/${name}, and the list of pods`,
-    answer:
-      last === null ? "404, and no pod of that uid" : `another uid (${last.metadata?.uid}), and no pod of that uid`,
-    at: new Date().toISOString(),
-  };
+  const question = `GET /api/v1/namespaces/${cluster.namespace}/pods/${name}, and the list of pods`;
+  const found = last === null ? "404" : `another uid (${last.metadata?.uid})`;
+  return proofOf(uid, question, `${found}, and no pod of that uid`);
 }
 
 function unconfirmed(name: string, uid: string, pod: V1Pod | null, cause: unknown): RuntimeError {

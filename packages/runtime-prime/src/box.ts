@@ -7,6 +7,7 @@ import {
   type Deadline,
   deadline,
   type HelperContext,
+  proofOf,
   settlesWithin,
   type StartedBox,
   type StoppedBox,
@@ -243,12 +244,8 @@ export class PrimeBox implements BackendBox {
     }
     const listed = await this.#context.service.listActive(clock, [`${BOX_LABEL}=${this.#id}`]);
     if (listed.length > 0) throw new Error(`the service refused to create the sandbox, and has ${listed[0]?.id}`);
-    return {
-      id: this.#id,
-      question: `GET /api/v1/sandbox?is_active=true&labels=${BOX_LABEL}=${this.#id}`,
-      answer: "the create call was refused; no active sandbox with this label",
-      at: new Date().toISOString(),
-    };
+    const question = `GET /api/v1/sandbox?is_active=true&labels=${BOX_LABEL}=${this.#id}`;
+    return proofOf(this.#id, question, "the create call was refused; no active sandbox with this label");
   }
 
   /** The sandbox that the create call has made, also when its answer was lost: the same call again names it. `null` if it was refused, or never made. */

@@ -1,4 +1,4 @@
-import { createBox, withDeadline, type Deadline } from "@breakwater/driver-kit";
+import { createBox, type Deadline, remembered, withDeadline } from "@breakwater/driver-kit";
 import {
   type DoctorLine,
   type ImageSource,
@@ -44,13 +44,15 @@ class PrimeDriver implements RuntimeDriver {
   readonly #service: Service;
   readonly #box: BoxContext;
   readonly #images: Images;
-  #account: Promise<Account> | undefined;
-  #probed: Promise<unknown> | undefined;
+  readonly #account: () => Promise<Account>;
+  readonly #probed: () => Promise<number>;
 
   constructor(options: PrimeDriverOptions) {
     this.#options = options;
     this.capabilities = CAPABILITIES[kindOf(options)];
-    this.#service = new Service(this.#connections, () => this.#findAccount());
+    this.#account = remembered(() => findAccount(options));
+    this.#service = new Service(this.#connections, this.#account);
+    this.#probed = remembered(() => this.#listOurs());
     this.#box = { service: this.#service, connections: this.#connections, options };
     this.#images = new Images(this.#box);
   }
@@ -58,11 +60,7 @@ class PrimeDriver implements RuntimeDriver {
   /** The service does not tell what it enforces; that it lets us in is what is asked. */
   async probe(options?: OperationOptions): Promise<RuntimeCapabilities> {
     await this.#within("probe", "asking Prime whether it lets us in", options, PROBE_TIMEOUT_MS, async (clock) => {
-      this.#probed ??= this.#listOurs().catch((error: unknown) => {
-        this.#probed = undefined;
-        throw error;
-      });
-      await clock.race(this.#probed);
+      await clock.race(this.#probed());
     });
     return this.capabilities;
   }
@@ -71,7 +69,7 @@ class PrimeDriver implements RuntimeDriver {
     try {
       const what = "asking Prime";
       const [account, active] = await this.#within("doctor", what, options, PROBE_TIMEOUT_MS, async (clock) => {
-        return [await this.#findAccount(), await this.#listOurs(clock)] as const;
+        return [await this.#account(), await this.#listOurs(clock)] as const;
       });
       yield* describeService(account, kindOf(this.#options), active);
     } catch (error) {
@@ -99,9 +97,7 @@ class PrimeDriver implements RuntimeDriver {
 
   async sweep(options?: SweepOptions): Promise<SweepReport> {
     const what = "removing what dead owners left";
-    return this.#within("sweep", what, options, SWEEP_TIMEOUT_MS, (clock) =>
-      sweep(this.#service, clock, options?.dryRun ?? false),
-    );
+    return this.#within("sweep", what, options, SWEEP_TIMEOUT_MS, (clock) => sweep(this.#service, clock, options));
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -113,15 +109,6 @@ class PrimeDriver implements RuntimeDriver {
       (await this.#service.listActive(own, [ROLE_LABEL], { patienceMs: PROBE_PATIENCE_MS })).length;
     if (clock !== undefined) return ask(clock);
     return this.#within("probe", "asking Prime whether it lets us in", undefined, PROBE_TIMEOUT_MS, ask);
-  }
-
-  /** Found once; a failure is not kept. */
-  #findAccount(): Promise<Account> {
-    this.#account ??= findAccount(this.#options).catch((error: unknown) => {
-      this.#account = undefined;
-      throw error;
-    });
-    return this.#account;
   }
 
   async #within<T>(

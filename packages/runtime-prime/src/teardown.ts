@@ -1,4 +1,4 @@
-import type { Deadline } from "@breakwater/driver-kit";
+import { type Deadline, proofOf } from "@breakwater/driver-kit";
 import { type Proof, RuntimeError } from "@breakwater/runtime-api";
 import { DRIVER, isStatus } from "./errors.ts";
 import { isTerminal } from "./schemas.ts";
@@ -46,7 +46,7 @@ export async function removeUntilGone(service: Service, clock: Deadline, id: str
       if (removal.hasRun || watchedMs >= WATCH_MS) {
         try {
           const listed = await service.listActive(clock, [removal.label], { patienceMs: 0 });
-          if (listed.length === 0) return proofOf(id, removal, seen);
+          if (listed.length === 0) return provenGone(id, removal, seen);
         } catch (error) {
           clock.throwIfOver();
           if (isStatus(error, 401, 403)) throw error;
@@ -75,14 +75,10 @@ async function askToDelete(service: Service, clock: Deadline, id: string): Promi
   }
 }
 
-function proofOf(id: string, { label }: Removal, seen: SeenStatus): Proof {
+function provenGone(id: string, { label }: Removal, seen: SeenStatus): Proof {
   const status = seen === null ? "NOT_FOUND" : seen.status;
-  return {
-    id,
-    question: `POST /api/v1/sandbox/status:batchGet for ${id}; GET /api/v1/sandbox?is_active=true&labels=${label}`,
-    answer: `${status}; no active sandbox with this label`,
-    at: new Date().toISOString(),
-  };
+  const question = `POST /api/v1/sandbox/status:batchGet for ${id}; GET /api/v1/sandbox?is_active=true&labels=${label}`;
+  return proofOf(id, question, `${status}; no active sandbox with this label`);
 }
 
 function unconfirmed(id: string, clock: Deadline, cause: unknown): RuntimeError {
