@@ -1,5 +1,6 @@
 import type { IncomingHttpHeaders } from "node:http";
-import { isRuntimeError, RuntimeError, type RuntimeErrorCode } from "@breakwater/runtime-api";
+import { failure, NOT_SENT } from "@breakwater/driver-kit";
+import { isRuntimeError } from "@breakwater/runtime-api";
 
 export const DRIVER = "docker";
 
@@ -39,15 +40,7 @@ export interface Doing {
 }
 
 /** Failures before anything reached the engine. */
-const NOT_SENT: ReadonlySet<unknown> = new Set([
-  "ECONNREFUSED",
-  "ENOENT",
-  "ENOTFOUND",
-  "EAI_AGAIN",
-  "EHOSTUNREACH",
-  "ENETUNREACH",
-  "ENOTSOCK",
-]);
+const NOT_REACHED: ReadonlySet<unknown> = new Set([...NOT_SENT, "ENOENT", "ENOTSOCK"]);
 /** Failures of a connection that had begun; the engine may have acted. */
 const CUT: ReadonlySet<unknown> = new Set([
   "ECONNRESET",
@@ -61,17 +54,7 @@ const REFUSED: ReadonlySet<unknown> = new Set(["EACCES", "EPERM"]);
 /** Classifies by status and by the system's error code, never by text. What is already a `RuntimeError` or a mistake stays as it is. */
 export function toRuntimeError(doing: Doing, cause: unknown): unknown {
   if (isRuntimeError(cause) || cause instanceof TypeError) return cause;
-  const { operation, boxId } = doing;
-  const fail = (code: RuntimeErrorCode, reason: string, advice: string, retryable = false): RuntimeError =>
-    new RuntimeError({
-      code,
-      driver: DRIVER,
-      operation,
-      boxId,
-      retryable,
-      cause,
-      message: `${doing.what} failed: ${reason}; ${advice}`,
-    });
+  const fail = failure({ driver: DRIVER, ...doing }, cause);
 
   if (cause instanceof EngineError) {
     const reason = `the engine answered ${cause.status} (${cause.detail})`;
@@ -99,7 +82,7 @@ export function toRuntimeError(doing: Doing, cause: unknown): unknown {
 
   const code = (cause as { code?: unknown } | null)?.code;
   const reason = cause instanceof Error && cause.message !== "" ? cause.message : String(code ?? cause);
-  if (NOT_SENT.has(code)) {
+  if (NOT_REACHED.has(code)) {
     return fail("ERR_BACKEND_UNAVAILABLE", reason, "start the engine, or name another one with DOCKER_HOST", true);
   }
   if (CUT.has(code)) {

@@ -1,5 +1,6 @@
 import { ApiException } from "@kubernetes/client-node";
-import { isRuntimeError, RuntimeError, type RuntimeErrorCode } from "@breakwater/runtime-api";
+import { failure, NOT_SENT } from "@breakwater/driver-kit";
+import { isRuntimeError } from "@breakwater/runtime-api";
 
 export const DRIVER = "k8s";
 
@@ -92,29 +93,10 @@ export interface Doing {
   readonly boxId?: string | undefined;
 }
 
-/** Failures before anything reached the API server. */
-const NOT_SENT: ReadonlySet<string> = new Set([
-  "ECONNREFUSED",
-  "ENOTFOUND",
-  "EAI_AGAIN",
-  "EHOSTUNREACH",
-  "ENETUNREACH",
-  "UND_ERR_CONNECT_TIMEOUT",
-]);
-
 /** Classifies by status, the server's reason and the system's error code, never by text. What is already typed, or a mistake, stays as it is. */
 export function toRuntimeError(doing: Doing, cause: unknown): unknown {
   if (isRuntimeError(cause) || cause instanceof TypeError) return cause;
-  const fail = (code: RuntimeErrorCode, reason: string, advice: string, retryable = false): RuntimeError =>
-    new RuntimeError({
-      code,
-      driver: DRIVER,
-      operation: doing.operation,
-      boxId: doing.boxId,
-      retryable,
-      cause,
-      message: `${doing.what} failed: ${reason}; ${advice}`,
-    });
+  const fail = failure({ driver: DRIVER, ...doing }, cause);
   if (cause instanceof ClusterError) {
     const reason = `the cluster answered ${cause.status} (${cause.detail})`;
     switch (cause.status) {

@@ -1,4 +1,5 @@
-import { isRuntimeError, RuntimeError, type RuntimeErrorCode } from "@breakwater/runtime-api";
+import { failure, NOT_SENT } from "@breakwater/driver-kit";
+import { isRuntimeError } from "@breakwater/runtime-api";
 
 export const DRIVER = "prime";
 
@@ -46,15 +47,6 @@ export function isStatus(error: unknown, ...statuses: readonly number[]): error 
   return error instanceof ServiceError && statuses.includes(error.status);
 }
 
-/** Failures before anything reached the service. */
-const NOT_SENT: ReadonlySet<unknown> = new Set([
-  "ECONNREFUSED",
-  "ENOTFOUND",
-  "EAI_AGAIN",
-  "EHOSTUNREACH",
-  "ENETUNREACH",
-  "UND_ERR_CONNECT_TIMEOUT",
-]);
 /** Failures of a connection that had begun; the service may have acted. */
 const CUT: ReadonlySet<unknown> = new Set([
   "ECONNRESET",
@@ -86,17 +78,7 @@ export interface Doing {
 /** Classifies by status and by the system's error code, never by text. What is already a `RuntimeError` or a mistake stays as it is. */
 export function toRuntimeError(doing: Doing, cause: unknown): unknown {
   if (isRuntimeError(cause) || cause instanceof TypeError) return cause;
-  const { operation, boxId } = doing;
-  const fail = (code: RuntimeErrorCode, reason: string, advice: string, retryable = false): RuntimeError =>
-    new RuntimeError({
-      code,
-      driver: DRIVER,
-      operation,
-      boxId,
-      retryable,
-      cause,
-      message: `${doing.what} failed: ${reason}; ${advice}`,
-    });
+  const fail = failure({ driver: DRIVER, ...doing }, cause);
   if (cause instanceof ServiceError) {
     const reason = `Prime answered ${cause.status} (${cause.detail})`;
     if (cause.isUnknownSandbox) return fail("ERR_BOX_LOST", reason, "the sandbox is gone");
