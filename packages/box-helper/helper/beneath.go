@@ -133,7 +133,8 @@ func removeVerb(paths []string) {
 		}
 		parent, err := openFolder("/"+strings.Join(parts[:len(parts)-1], "/"), false)
 		if err != nil {
-			if p := problemOf(err, path); p.Code != "ENOENT" {
+			// Nothing is there, or a file is on the way: nothing can be below it.
+			if p := problemOf(err, path); p.Code != "ENOENT" && p.Code != "ENOTDIR" {
 				fail(p.Code, p.Path, p.Message)
 			}
 			continue

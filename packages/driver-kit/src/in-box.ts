@@ -3,7 +3,6 @@ import {
   type DownloadLimits,
   type ExecOptions,
   type ExecResult,
-  isRuntimeError,
   type KillReport,
   type PathComponent,
   RuntimeError,
@@ -52,12 +51,7 @@ export async function removePaths(
   paths: readonly string[],
   options?: ExecOptions,
 ): Promise<void> {
-  try {
-    await askHelper(context, ["remove", ...paths], options);
-  } catch (error) {
-    // A component on the way that is no folder: then there is nothing at the path.
-    if (!isRuntimeError(error, "ERR_PATH_KIND")) throw error;
-  }
+  await askHelper(context, ["remove", ...paths], options);
 }
 
 export async function killProcesses(context: HelperContext, options?: ExecOptions): Promise<KillReport> {

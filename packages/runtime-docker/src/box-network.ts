@@ -83,13 +83,13 @@ export class BoxNetwork {
     if (!this.#onBridge) return false;
     const network = await this.#bridge.id(clock);
     if (await this.#bridge.exists(clock, network)) return false;
-    this.#bridge.forget(network);
+    await this.#bridge.forget(network);
     return true;
   }
 
   /** To be called with what `modeAtCreate` gave when the engine says that there is no such network. */
-  forget(networkMode: string): void {
-    if (networkMode !== "none") this.#bridge.forget(networkMode);
+  async forget(networkMode: string): Promise<void> {
+    if (networkMode !== "none") await this.#bridge.forget(networkMode);
   }
 
   /** Changes the policy: cuts first, opens last. Whether it holds is for the checks to say. */
@@ -177,7 +177,7 @@ export class BoxNetwork {
         return;
       } catch (error) {
         if (!isStatus(error, 404) || attempt > 1) throw error;
-        this.#bridge.forget(network);
+        await this.#bridge.forget(network);
       }
     }
   }

@@ -138,7 +138,7 @@ export class Gateway {
         clock.throwIfOver();
         // Somebody found the bridge unused and removed it: once more.
         if (attempt > 1 || (await bridge.exists(clock, network))) throw error;
-        bridge.forget(network);
+        await bridge.forget(network);
         await removeUntilGone(this.#engine, clock, this.#name);
       }
     }

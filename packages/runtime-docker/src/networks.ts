@@ -59,13 +59,9 @@ export class PublicNetwork {
   }
 
   /** To be called when the engine says that there is no such network: somebody removed it. */
-  forget(id: string): void {
-    this.#id?.then(
-      (known) => {
-        if (known === id) this.#id = undefined;
-      },
-      () => undefined,
-    );
+  async forget(id: string): Promise<void> {
+    const asked = this.#id;
+    if ((await asked?.catch(() => undefined)) === id && this.#id === asked) this.#id = undefined;
   }
 
   /** Whether the bridge of this id is still there. */

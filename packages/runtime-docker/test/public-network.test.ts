@@ -33,3 +33,18 @@ test("drivers that need the public bridge at the same moment all get one, and no
     expect(seen.size).toBeGreaterThanOrEqual(round);
   }
 }, 300_000);
+
+test("a bridge that was removed while no box was on it is made anew for a box that becomes public", async () => {
+  const publicNetwork = `breakwater-test-${randomBytes(4).toString("hex")}`;
+  await using driver = dockerDriver({ publicNetwork });
+  const network = { initial: { mode: "no-network" }, later: [{ mode: "public" }] } as const;
+  await withRuntime(driver, { image, network }, async (box) => {
+    const [before = ""] = await bridges(publicNetwork);
+    await new Dockerode().getNetwork(before).remove();
+    await box.setNetwork({ mode: "public" });
+    const after = await bridges(publicNetwork);
+    expect(after).toHaveLength(1);
+    expect(after).not.toContain(before);
+    expect((await box.exec(["true"])).exitCode).toBe(0);
+  });
+});
