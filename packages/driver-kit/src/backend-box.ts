@@ -62,6 +62,8 @@ export interface BackendBox {
   /** With `stop: "halted"` and without `locate`: starts our reader over the files of a box that has stopped, as `openExec` does in one that runs. */
   openReader?(argv: readonly string[], clock: Deadline): Promise<BoxExec>;
 
+  /** Whether the network of a frozen box can be changed. Default is `true`. */
+  readonly changesNetworkWhileFrozen?: boolean;
   /**
    * Changes the policy and proves that it is in force, from within unless the box is frozen. Absent with `networkChange: "none"`. When it throws, the box is
    * unfit and stopped.

@@ -2,6 +2,7 @@ import {
   parseRuntimeSpec,
   type Runtime,
   type RuntimeCapabilities,
+  RuntimeError,
   type RuntimeSpecInput,
 } from "@breakwater/runtime-api";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -154,12 +155,19 @@ describe("a change that the backend does not manage", () => {
     expect(never.state).toBe("running");
   });
 
-  it("of the network stops the box", async () => {
+  const lost = { driver: "test", operation: "setNetwork", message: "404" } as const;
+  it.each([
+    ["with an error of the backend", new Error("half-way")],
+    ["with an answer that cannot be read", new TypeError("no property of undefined")],
+    // A network that is not there is a 404 too: what became of the box is asked.
+    ["with a 404, though the box is there", new RuntimeError({ ...lost, code: "ERR_BOX_LOST" })],
+    ["with a conflict", new RuntimeError({ ...lost, code: "ERR_BOX_STATE" })],
+  ])("of the network that fails %s stops the box", async (_how, failure) => {
     const later = [{ mode: "no-network" }] as const;
     const { box: torn, calls } = box(
       {
         setNetwork: async () => {
-          throw new Error("half-way");
+          throw failure;
         },
       },
       { network: { initial: { mode: "public" }, later } },
@@ -171,6 +179,17 @@ describe("a change that the backend does not manage", () => {
     });
     expect([calls.includes("stop"), torn.state]).toEqual([true, "unfit"]);
     await expect(torn.exec(["true"])).rejects.toMatchObject({ code: "ERR_BOX_UNFIT" });
+  });
+});
+
+describe("a change of the network of a frozen box", () => {
+  it("is refused where the backend cannot do it, and nothing has happened", async () => {
+    const network = { initial: { mode: "public" }, later: [{ mode: "no-network" }] } as const;
+    const { box: frozen, calls } = box({ changesNetworkWhileFrozen: false }, { network });
+    await frozen.start();
+    await frozen.freeze();
+    await expect(frozen.setNetwork({ mode: "no-network" })).rejects.toMatchObject({ code: "ERR_BOX_STATE" });
+    expect([calls.includes("setNetwork"), frozen.state]).toEqual([false, "frozen"]);
   });
 });
 

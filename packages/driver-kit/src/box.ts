@@ -476,17 +476,26 @@ class Box implements Runtime {
       );
     }
     this.#requireState("setNetwork", "running", "frozen");
+    if (this.#state === "frozen" && this.#backend.changesNetworkWhileFrozen === false)
+      throw this.#wrongState("setNetwork", "thaw it first");
+    let hasBegun = false;
     try {
       const what = `changing the network to ${wanted.mode}`;
       await this.#within("setNetwork", what, options, TIMEOUT_MS, async (clock) => {
         await this.#requireAlive("setNetwork", clock);
+        hasBegun = true;
         const inside = this.#state === "running" ? this.#inside("setNetwork") : null;
         await this.#backend.setNetwork?.(wanted, inside, clock);
         await this.#requireAlive("setNetwork", clock);
       });
       this.#network = wanted;
     } catch (error) {
-      if (error instanceof TypeError || isRuntimeError(error, "ERR_BOX_LOST", "ERR_BOX_STATE")) throw error;
+      if (!hasBegun && (error instanceof TypeError || isRuntimeError(error, "ERR_BOX_LOST", "ERR_BOX_STATE")))
+        throw error;
+      if (isRuntimeError(error, "ERR_BOX_LOST")) {
+        const why = await this.#whyNot("setNetwork", error);
+        if (!this.#runs) throw why;
+      }
       if (this.#runs) this.#state = "unfit";
       // Nothing may go on under a policy that nobody knows.
       const leftovers = await this.stopConfirmed().then(

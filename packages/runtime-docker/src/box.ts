@@ -244,12 +244,12 @@ export class DockerBox implements BackendBox {
     return locate(this.#engine, clock, { container: this.handle, kind: this.#kind }, path);
   }
 
+  /** Podman says that it has changed the network of a paused box, and has not. */
+  get changesNetworkWhileFrozen(): boolean {
+    return this.#kind !== "podman";
+  }
+
   async setNetwork(policy: NetworkPolicy, inside: HelperContext | null, clock: Deadline): Promise<void> {
-    if (this.#kind === "podman" && inside === null) {
-      // Podman says that it has changed the network of a paused box, and has not.
-      const message = "Podman changes the network of running boxes only; thaw it first";
-      throw this.#error("setNetwork", "ERR_BOX_STATE", message);
-    }
     await this.#network.set(policy, clock, this.handle);
     const inspection = await inspectContainer(this.#engine, clock, this.handle);
     if (inspection !== null) await this.#network.check(clock, inspection);
