@@ -146,10 +146,10 @@ export const networkCases: readonly ConformanceCase[] = [
       await withServerHere("0.0.0.0", async (port) => {
         const addresses = addressesOfThisHost().filter((it) => !it.includes(":"));
         for (const host of ["127.0.0.1", ...addresses]) {
-          assert.ok(
-            await reachableFromHere(host, port),
-            `this process does not reach itself at ${host}: it proves nothing`,
-          );
+          const isReached = await reachableFromHere(host, port);
+          // The bridge of another box may have gone meanwhile, and its address with it.
+          if (!isReached && host !== "127.0.0.1" && !addressesOfThisHost().includes(host)) continue;
+          assert.ok(isReached, `this process does not reach itself at ${host}: it proves nothing`);
           assert.notEqual(await dial(box, { host, port }, 2), "reached", `the box reaches this host at ${host}`);
         }
       });
