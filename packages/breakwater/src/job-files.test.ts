@@ -1,15 +1,15 @@
 import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, beforeAll, expect, it } from "vitest";
+import { afterEach, beforeEach, expect, it } from "vitest";
 
 import { writeJobConfig, writeJobResult, type JobAbout } from "./job-files.ts";
 
 let directory = "";
-beforeAll(async () => {
+beforeEach(async () => {
   directory = await mkdtemp(join(tmpdir(), "breakwater-job-"));
 });
-afterAll(() => rm(directory, { recursive: true, force: true }));
+afterEach(() => rm(directory, { recursive: true, force: true }));
 
 async function trial(
   name: string,
@@ -67,4 +67,28 @@ it("counts what has rewards and what has not; the mean is over those that have s
     },
   });
   expect(await read("lock.json")).toMatchObject({ n_concurrent_trials: 4, trials: [{}, {}, {}, {}] });
+});
+
+it("takes the keys of rewards for words, whatever they mean elsewhere", async () => {
+  const taskDirectories = ["/tasks/a"];
+  const job: JobAbout = {
+    directory,
+    startedAt: new Date(),
+    agentName: "x",
+    attempts: 1,
+    concurrentTrials: 1,
+    taskDirectories,
+  };
+  await trial("a", { reward: 1 });
+  await trial("b", { reward: 0, constructor: 1 });
+  await writeJobResult(job, 0);
+  const { stats } = JSON.parse(await readFile(join(directory, "result.json"), "utf8")) as {
+    readonly stats: { readonly evals: Readonly<Record<string, unknown>> };
+  };
+  expect(Object.values(stats.evals)).toMatchObject([
+    {
+      metrics: [{ reward: 0.5, constructor: 0.5 }],
+      reward_stats: { reward: { 0: ["b"], 1: ["a"] }, constructor: { 1: ["b"] } },
+    },
+  ]);
 });

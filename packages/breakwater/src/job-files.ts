@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { readdir, readFile, rename, writeFile } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
+import { combineRewards, type Rewards } from "@breakwater/harbor-taskset";
 
 /*
  * A job's folder as Harbor has it (`models/job/result.py`, `models/job/lock.py`), put together from what its trials have written down. Of a folder that is used
@@ -100,13 +101,14 @@ interface Eval {
 /** By agent and data set. Means are over the trials that have rewards; the others are counted, never taken for 0. */
 function summarize(trials: readonly Trial[]): Readonly<Record<string, Eval>> {
   const evals: Record<string, Eval> = {};
-  const rewards = new Map<Eval, Readonly<Record<string, number>>[]>();
+  const rewards = new Map<Eval, Rewards[]>();
   for (const { name, result } of trials) {
     const one = (evals[`${result.agent_info.name}__${result.source ?? "adhoc"}`] ??= {
       n_trials: 0,
       n_errors: 0,
       metrics: [],
-      reward_stats: {},
+      // Its keys are the tests' own words: "constructor" is one of them.
+      reward_stats: Object.create(null) as Eval["reward_stats"],
       exception_stats: {},
     });
     const exceptions = exceptionsOf(result);
@@ -115,7 +117,9 @@ function summarize(trials: readonly Trial[]): Readonly<Record<string, Eval>> {
     const found = result.verifier_result?.rewards ?? null;
     if (found === null) continue;
     one.n_trials += 1;
-    rewards.set(one, [...(rewards.get(one) ?? []), found]);
+    const list = rewards.get(one);
+    if (list === undefined) rewards.set(one, [found]);
+    else list.push(found);
     for (const [key, value] of Object.entries(found)) ((one.reward_stats[key] ??= {})[String(value)] ??= []).push(name);
   }
   for (const [one, found] of rewards) one.metrics.push(means(found));
@@ -123,10 +127,9 @@ function summarize(trials: readonly Trial[]): Readonly<Record<string, Eval>> {
 }
 
 /** Harbor's `mean`: one number for a single key, else one for each; a key that a trial does not have counts as 0 there. */
-function means(rewards: readonly Readonly<Record<string, number>>[]): Json {
-  const keys = [...new Set(rewards.flatMap((one) => Object.keys(one)))];
-  const mean = (key: string): number => rewards.reduce((sum, one) => sum + (one[key] ?? 0), 0) / rewards.length;
-  return Object.fromEntries(keys.map((key) => [keys.length === 1 ? "mean" : key, mean(key)]));
+function means(rewards: readonly Rewards[]): Json {
+  const entries = Object.entries(combineRewards("mean", rewards) ?? {});
+  return Object.fromEntries(entries.map(([key, mean]) => [entries.length === 1 ? "mean" : key, mean]));
 }
 
 /** Types, of the trial's and of its steps'. */

@@ -21,6 +21,16 @@ export async function endOfBox(trial: Trial, box: Runtime, of: "agent" | "verifi
   return (await endAndReport(trial, box, of)).endedBy;
 }
 
+/** Whether an operation failed because the box's contents had ended it. Throws what `endOfBox` throws. */
+export async function wasEndedByContents(
+  trial: Trial,
+  box: Runtime,
+  of: "agent" | "verifier",
+  error: unknown,
+): Promise<boolean> {
+  return isRuntimeError(error, "ERR_BOX_LOST") && (await endOfBox(trial, box, of)) !== null;
+}
+
 /** The same, with how many of its processes the box's memory limit has killed; `null` where the backend does not count. */
 export async function endAndReport(
   trial: Trial,

@@ -2,7 +2,7 @@ import { isRuntimeError, type Runtime } from "@breakwater/runtime-api";
 import { isTarError, spoolArtifact, type Spool } from "@breakwater/tar";
 
 import { CONVENTION_DIRECTORY } from "./artifacts-declaration.ts";
-import { endOfBox } from "./box-end.ts";
+import { endOfBox, wasEndedByContents } from "./box-end.ts";
 import type { ArtifactPlan, CollectHookPlan } from "./plan.ts";
 import type { ArtifactOutcome, CollectedFrom, CollectHookOutcome } from "./result.ts";
 import { messageOf } from "./trial-error.ts";
@@ -42,7 +42,7 @@ async function runHook(trial: Trial, box: Runtime, hook: CollectHookPlan): Promi
     const status = result.timedOut ? "timed-out" : result.exitCode === 0 ? "completed" : "failed";
     return { command, status, exitCode: result.exitCode, message: output === "" ? null : output };
   } catch (error) {
-    if (isRuntimeError(error, "ERR_BOX_LOST") && (await endOfBox(trial, box, "agent")) !== null) return notRun;
+    if (await wasEndedByContents(trial, box, "agent", error)) return notRun;
     // What the agent left of its box may be what keeps the hook from running.
     if (!isRuntimeError(error, "ERR_EXEC_START", "ERR_BOX_UNFIT", "ERR_TIMEOUT")) throw error;
     return { command, status: "failed", exitCode: null, message: messageOf(error) };
@@ -107,7 +107,7 @@ export async function freezeAgentBox(trial: Trial, box: Runtime): Promise<boolea
   try {
     await box.freeze({ signal: trial.signal, timeoutMs: STOP_TIMEOUT_MS });
   } catch (error) {
-    if (isRuntimeError(error, "ERR_BOX_LOST") && (await endOfBox(trial, box, "agent")) !== null) return false;
+    if (await wasEndedByContents(trial, box, "agent", error)) return false;
     throw error;
   }
   trial.events.emit("agent.frozen", { box: box.id });
@@ -120,7 +120,7 @@ export async function thawAgentBox(trial: Trial, box: Runtime): Promise<void> {
   try {
     await box.thaw({ signal: trial.signal, timeoutMs: STOP_TIMEOUT_MS });
   } catch (error) {
-    if (isRuntimeError(error, "ERR_BOX_LOST") && (await endOfBox(trial, box, "agent")) !== null) return;
+    if (await wasEndedByContents(trial, box, "agent", error)) return;
     throw error;
   }
   trial.events.emit("agent.thawed", { box: box.id });
@@ -134,7 +134,7 @@ export async function killWhatCanBeKilled(trial: Trial, box: Runtime, of: "agent
     events.emit(`${of}-box.quietened`, { box: box.id, details: { killed, remaining } });
   } catch (error) {
     if (signal.aborted) throw error;
-    if (isRuntimeError(error, "ERR_BOX_LOST") && (await endOfBox(trial, box, of)) !== null) return;
+    if (await wasEndedByContents(trial, box, of, error)) return;
     events.emit(`${of}-box.quietened`, { box: box.id, details: { failed: messageOf(error) } });
     warn(trial, `the ${of}'s box`, `its processes could not be shown to be killed: ${messageOf(error)}`);
   }
@@ -219,7 +219,7 @@ async function collectArtifact(
       return refused(`it is over its limit: ${messageOf(error)}`);
     }
     if (isOfTheAgentsMaking(trial, error, from)) return refused(messageOf(error));
-    if (isRuntimeError(error, "ERR_BOX_LOST") && (await endOfBox(trial, box, "agent")) !== null) {
+    if (await wasEndedByContents(trial, box, "agent", error)) {
       return refused("the box had ended, and its files are gone with it");
     }
     throw error;

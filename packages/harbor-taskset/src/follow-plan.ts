@@ -4,7 +4,7 @@ import { runAgentPhase } from "./agent-phase.ts";
 import type { Agent } from "./agents.ts";
 import { resolveArtifacts } from "./artifacts-declaration.ts";
 import { Boxes, prepareImages } from "./boxes.ts";
-import { endOfBox, isInfrastructure } from "./box-end.ts";
+import { isInfrastructure, wasEndedByContents } from "./box-end.ts";
 import { isInside, resolveAllInBox } from "./box-paths.ts";
 import {
   collectArtifacts,
@@ -185,9 +185,7 @@ async function gradeShared(
 /** What the agent has made of its box may be what keeps the tests out of it: that is no reason to try again. */
 async function whySharedGroundFailed(trial: Trial, box: Runtime, error: unknown): Promise<unknown> {
   if (!isRuntimeError(error) || isRuntimeError(error, "ERR_ABORTED", "ERR_TIMEOUT")) return error;
-  if (isRuntimeError(error, "ERR_BOX_LOST") && (await endOfBox(trial, box, "agent")) !== null) {
-    return endedBeforeGrading(trial);
-  }
+  if (await wasEndedByContents(trial, box, "agent", error)) return endedBeforeGrading(trial);
   if (isInfrastructure(error)) return error;
   return new TrialFailure(
     "crashed",

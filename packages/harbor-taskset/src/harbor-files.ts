@@ -60,7 +60,6 @@ export function harborConfig(result: TrialResult, { task, options, agentName, ou
 export function harborResult(result: TrialResult, facts: HarborFacts): Json {
   const { task, id, digest, agentName, at } = facts;
   const { steps } = result;
-  const first = steps?.[0]?.name ?? null;
   const own = steps === null ? describeRound(result, result.rewards, null, result.error, at) : null;
   return {
     schema_version: 1,
@@ -90,7 +89,7 @@ export function harborResult(result: TrialResult, facts: HarborFacts): Json {
     agent_execution: own === null ? null : own.agent_execution,
     verifier: own === null ? null : own.verifier,
     step_results:
-      steps === null || first === null
+      steps === null || steps.length === 0
         ? null
         : steps.map((step) => ({
             step_name: step.name,

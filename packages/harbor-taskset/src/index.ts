@@ -64,7 +64,7 @@ export type {
   TrialResult,
   VerifierOutcome,
 } from "./result.ts";
-export { REWARD_FILES } from "./reward.ts";
+export { combineRewards, REWARD_FILES } from "./reward.ts";
 export type { RewardFile, Rewards } from "./reward.ts";
 export { runTrial } from "./run-trial.ts";
 export type { RunTrialOptions } from "./run-trial.ts";

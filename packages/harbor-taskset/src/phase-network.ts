@@ -1,6 +1,6 @@
-import { isRuntimeError, type NetworkPolicy, type Runtime } from "@breakwater/runtime-api";
+import type { NetworkPolicy, Runtime } from "@breakwater/runtime-api";
 
-import { endOfBox } from "./box-end.ts";
+import { wasEndedByContents } from "./box-end.ts";
 import type { Trial } from "./trial.ts";
 
 const NETWORK_TIMEOUT_MS = 120_000;
@@ -43,7 +43,7 @@ async function restore(trial: Trial, box: Runtime, of: "agent" | "verifier"): Pr
   try {
     await change(trial, box, box.spec.network.initial);
   } catch (error) {
-    if (!isRuntimeError(error, "ERR_BOX_LOST") || (await endOfBox(trial, box, of)) === null) throw error;
+    if (!(await wasEndedByContents(trial, box, of, error))) throw error;
   }
 }
 

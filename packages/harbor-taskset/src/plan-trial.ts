@@ -1,5 +1,6 @@
 import {
   DEFAULT_LIFETIME_MS,
+  isEnvironmentName,
   parseNetworkPolicy,
   parseRuntimeSpec,
   refusals,
@@ -467,7 +468,7 @@ function checkOptions(options: PlanOptions): void {
   }
   for (const key of ["agentEnv", "verifierEnv"] as const) {
     for (const [name, value] of Object.entries(options[key] ?? {})) {
-      if (name === "" || /[=\0]/.test(name) || value.includes("\0"))
+      if (!isEnvironmentName(name) || value.includes("\0"))
         mistakes.push(`${key}: ${JSON.stringify(name)} is no environment variable`);
     }
   }

@@ -105,7 +105,7 @@ export async function runTrial(task: Task, options: RunTrialOptions): Promise<Tr
     eventsFile: file,
     steps: hasSteps
       ? record.steps.map((step, index): StepResult => ({
-          name: step.name ?? "",
+          name: step.plan.name ?? "",
           rewards: step.rewards,
           reward: headline(step.rewards),
           ...(outcomes[index] ?? NO_OUTCOME),

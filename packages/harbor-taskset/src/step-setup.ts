@@ -1,7 +1,7 @@
 import { posix } from "node:path";
 import { isRuntimeError, type ExecResult, type PreparedImage, type Runtime } from "@breakwater/runtime-api";
 
-import { endOfBox, isInfrastructure } from "./box-end.ts";
+import { isInfrastructure, wasEndedByContents } from "./box-end.ts";
 import { workdirOf } from "./boxes.ts";
 import { thawAgentBox } from "./collect.ts";
 import { waitUntilHealthy } from "./healthcheck.ts";
@@ -70,7 +70,7 @@ function scriptFailed(
 /** An agent that has worked in the box may have brought it about, and must not be able to choose a retry. */
 async function whySetupFailed(step: Step, box: Runtime, error: unknown): Promise<unknown> {
   if (step.signal.aborted) return error;
-  if (isRuntimeError(error, "ERR_BOX_LOST") && (await endOfBox(step, box, "agent")) !== null) return endedBefore(step);
+  if (await wasEndedByContents(step, box, "agent", error)) return endedBefore(step);
   if (isInfrastructure(error)) return error;
   if (error instanceof TrialFailure) {
     return step.isFirst || error.reason !== "unhealthy"

@@ -60,7 +60,6 @@ export interface TrialRecord {
 }
 
 export interface StepRecord {
-  readonly name: string | null;
   readonly plan: StepPlan;
   rewards: Rewards | null;
   agent: AgentOutcome | null;
@@ -88,7 +87,6 @@ export function newRecord(): TrialRecord {
 
 export function newStepRecord(plan: StepPlan): StepRecord {
   return {
-    name: plan.name,
     plan,
     rewards: null,
     agent: null,

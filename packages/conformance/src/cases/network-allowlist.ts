@@ -20,7 +20,7 @@ async function assertReachable(context: CaseContext, hosts: readonly string[]): 
   }
 }
 
-async function hasProxy(box: Runtime): Promise<boolean> {
+export async function hasProxy(box: Runtime): Promise<boolean> {
   return (await shell(box, `${PROXY_VARIABLES} || true`)) !== "";
 }
 

@@ -5,7 +5,7 @@ import type { CaseContext, ConformanceCase } from "../case.ts";
 import { changesNetwork, cutsConnections, freezes, networkMode } from "../needs.ts";
 import { boxClock, converse, get, hello } from "../network-tools.ts";
 import { addressesOf, NONE, PUBLIC, startEchoServer } from "./network.ts";
-import { listOf } from "./network-allowlist.ts";
+import { hasProxy, listOf } from "./network-allowlist.ts";
 
 /** Every ordered pair of four policies, one after the other. */
 const EVERY_TRANSITION = [0, 1, 0, 2, 0, 3, 1, 2, 1, 3, 2, 3, 0] as const;
@@ -101,8 +101,7 @@ export const networkChangeCases: readonly ConformanceCase[] = [
       const { allowed, echo } = given(network.allowlist);
       const [withEcho, without] = [listOf(echo), listOf(allowed)];
       const box = await ownBox({ network: { initial: withEcho, later: [without, NONE] } });
-      const hasProxy = (await shell(box, "echo $https_proxy$HTTPS_PROXY")).trim() !== "";
-      const ways = hasProxy ? (["tls", "tunnel"] as const) : (["tls"] as const);
+      const ways = (await hasProxy(box)) ? (["tls", "tunnel"] as const) : (["tls"] as const);
       for (const policy of [without, NONE]) {
         const conversations = await Promise.all(ways.map((way) => converse(box, way, { host: echo })));
         for (const conversation of conversations) await conversation.assertGoesOn();
