@@ -28,6 +28,8 @@ export class BoxNetwork {
   readonly #engine: Engine;
   readonly #egress: BoxEgress | null;
   #bridge: PublicNetwork;
+  /** What `modeAtCreate` gave. */
+  #madeOn = "none";
   #policy: NetworkPolicy;
 
   constructor(boxId: string, spec: RuntimeSpec, context: NetworkContext) {
@@ -37,7 +39,7 @@ export class BoxNetwork {
     this.#engine = context.engine;
     this.#bridge = context.publicNetwork;
     this.#policy = spec.network.initial;
-    const usesGateway = this.#policies.some(({ mode }) => mode === "allowlist" || this.#isThroughGateway(mode));
+    const usesGateway = this.#policies.some((policy) => policy.mode !== "no-network" && !this.#isOnBridge(policy));
     this.#egress = usesGateway ? new BoxEgress(boxId, spec, context.egress) : null;
   }
 
@@ -48,7 +50,8 @@ export class BoxNetwork {
 
   /** The engine's network mode for the box that is to be made. */
   async modeAtCreate(clock: Deadline): Promise<string> {
-    return this.#onBridge ? this.#bridge.id(clock) : "none";
+    this.#madeOn = this.#onBridge ? await this.#bridge.id(clock) : "none";
+    return this.#madeOn;
   }
 
   /**
@@ -78,18 +81,14 @@ export class BoxNetwork {
     await this.#egress?.open(clock, container, this.#policy, this.#isOnBridge(this.#policy));
   }
 
-  /** Whether somebody removed the bridge since it was asked for. It is made anew then. */
+  /** Whether somebody removed the bridge that the box was made on. It is made anew then. */
   async wasRemoved(clock: Deadline): Promise<boolean> {
-    if (!this.#onBridge) return false;
-    const network = await this.#bridge.id(clock);
-    if (await this.#bridge.exists(clock, network)) return false;
-    await this.#bridge.forget(network);
-    return true;
+    return this.#madeOn !== "none" && this.#bridge.wasRemoved(clock, this.#madeOn);
   }
 
-  /** To be called with what `modeAtCreate` gave when the engine says that there is no such network. */
-  async forget(networkMode: string): Promise<void> {
-    if (networkMode !== "none") await this.#bridge.forget(networkMode);
+  /** To be called when the engine says that there is no such network. */
+  async forget(): Promise<void> {
+    if (this.#madeOn !== "none") await this.#bridge.forget(this.#madeOn);
   }
 
   /** Changes the policy: cuts first, opens last. Whether it holds is for the checks to say. */
@@ -160,11 +159,7 @@ export class BoxNetwork {
   }
 
   #isOnBridge({ mode }: NetworkPolicy): boolean {
-    return mode === "public" && !this.#isThroughGateway(mode);
-  }
-
-  #isThroughGateway(mode: NetworkPolicy["mode"]): boolean {
-    return mode === "public" && this.#context.publicVia === "gateway";
+    return mode === "public" && this.#context.publicVia === "bridge";
   }
 
   async #connect(clock: Deadline, container: string, before: ContainerInspection): Promise<void> {

@@ -167,7 +167,7 @@ export class DockerBox implements BackendBox {
         const { cause } = error as { cause?: unknown };
         const isAway = isStatus(cause, 404) || (isStatus(cause, 500) && (await this.#network.wasRemoved(clock)));
         if (attempt > 1 || !isAway) throw error;
-        await this.#network.forget(networkMode);
+        await this.#network.forget();
         if (pulled && (await this.#context.images.find(clock, this.#spec.image)) === null) throw error;
       }
     }

@@ -57,13 +57,13 @@ class DockerDriver implements RuntimeDriver {
     const kind = async (): Promise<EngineFacts["kind"]> => (await this.#facts()).kind;
     const baseImage =
       options.egressBaseImage ?? (process.env["BREAKWATER_EGRESS_BASE_IMAGE"] || DEFAULT_EGRESS_BASE_IMAGE);
+    const architecture = async (): Promise<string> => (await this.#facts()).version.Arch ?? "";
     const inCommon = {
       engine: this.#engine,
-      images: new EgressImages(this.#engine, this.#images, baseImage),
+      images: new EgressImages(this.#engine, this.#images, baseImage, architecture),
       publicNetwork: this.#publicNetwork,
     };
     this.#gateways = new Gateways({ ...inCommon, sharesBridge: async () => (await kind()) === "docker" });
-    const architecture = async (): Promise<string> => (await this.#facts()).version.Arch ?? "";
     this.#facts = remembered(() =>
       operate(
         undefined,
@@ -78,7 +78,7 @@ class DockerDriver implements RuntimeDriver {
       network: {
         engine: this.#engine,
         publicNetwork: this.#publicNetwork,
-        egress: { ...inCommon, gateways: this.#gateways, architecture },
+        egress: { ...inCommon, gateways: this.#gateways },
         publicVia: options.publicVia ?? "bridge",
       },
       kind,

@@ -1,7 +1,7 @@
 import { Readable } from "node:stream";
 import { forwarderImage, gatewayImage, type ImageRecipe } from "@breakwater/egress-gateway";
 import { RuntimeError } from "@breakwater/runtime-api";
-import type { Deadline } from "@breakwater/driver-kit";
+import { type Deadline, remembered } from "@breakwater/driver-kit";
 import { type Engine, operate } from "./engine.ts";
 import { DRIVER, EngineError } from "./errors.ts";
 import { boxArchitecture } from "./helper-archive.ts";
@@ -14,12 +14,13 @@ export class EgressImages {
   readonly #engine: Engine;
   readonly #images: Images;
   readonly #baseImage: string;
-  readonly #underWay = new Map<string, Promise<void>>();
+  readonly #forwarder: () => Promise<ImageRecipe>;
 
-  constructor(engine: Engine, images: Images, baseImage: string) {
+  constructor(engine: Engine, images: Images, baseImage: string, architecture: () => Promise<string>) {
     this.#engine = engine;
     this.#images = images;
     this.#baseImage = baseImage;
+    this.#forwarder = remembered(async () => forwarderImage(boxArchitecture(await architecture())));
   }
 
   /** Gives the image's id. */
@@ -29,28 +30,17 @@ export class EgressImages {
   }
 
   /** Gives the image's id. */
-  async forwarder(clock: Deadline, engineArchitecture: string): Promise<string> {
-    return this.#ensure(clock, await forwarderImage(boxArchitecture(engineArchitecture)));
+  async forwarder(clock: Deadline): Promise<string> {
+    return this.#ensure(clock, await this.#forwarder());
   }
 
   async #ensure(clock: Deadline, recipe: ImageRecipe): Promise<string> {
     const found = await this.#images.find(clock, recipe.tag);
     if (found !== null) return found.id;
-    await clock.race(this.#once(recipe));
+    await clock.race(this.#images.once(`build ${recipe.tag}`, () => this.#build(recipe)));
     const built = await this.#images.find(clock, recipe.tag);
     if (built !== null) return built.id;
     throw unbuilt(recipe.tag, "the engine does not have it although it was built; see the engine's log");
-  }
-
-  /** A build that is under way is shared by all who ask for it. */
-  #once(recipe: ImageRecipe): Promise<void> {
-    let underWay = this.#underWay.get(recipe.tag);
-    if (underWay === undefined) {
-      underWay = this.#build(recipe).finally(() => this.#underWay.delete(recipe.tag));
-      underWay.catch(() => undefined);
-      this.#underWay.set(recipe.tag, underWay);
-    }
-    return underWay;
   }
 
   async #build(recipe: ImageRecipe): Promise<void> {

@@ -12,15 +12,15 @@ import { type Engine, operate } from "./engine.ts";
 import { DRIVER } from "./errors.ts";
 import type { Gateway, Gateways } from "./gateway.ts";
 import { inspectContainer, removeUntilGone } from "./teardown.ts";
-import { BOX_LABEL } from "./translate.ts";
+import { BOX_LABEL, ownContainer } from "./translate.ts";
 
 /** The role of a forwarder in its labels. */
 export const FORWARDER_ROLE = "forwarder";
 
 const CREATE_TIMEOUT_MS = 2 * 60 * 1000;
 const FORWARDER_TIMEOUT_MS = 60_000;
+const LEAVE_TIMEOUT_MS = 10_000;
 const MEMORY_BYTES = 128 * 1024 * 1024;
-const PIDS_LIMIT = 64;
 /** A box ends before its forwarder. */
 const SPARE_LIFETIME_MS = 10 * 60 * 1000;
 /** As `EgressReport.denials` promises. */
@@ -31,7 +31,6 @@ export interface EgressContext {
   readonly engine: Engine;
   readonly images: EgressImages;
   readonly gateways: Gateways;
-  readonly architecture: () => Promise<string>;
 }
 
 /** The name of a box's forwarder. */
@@ -65,7 +64,7 @@ export class BoxEgress {
   async open(clock: Deadline, container: string, policy: NetworkPolicy, onBridge: boolean): Promise<void> {
     const lifetimeMs = this.#spec.lifetimeMs + SPARE_LIFETIME_MS;
     const expiresAtMs = Date.now() + lifetimeMs;
-    const image = await this.#context.images.forwarder(clock, await this.#context.architecture());
+    const image = await this.#context.images.forwarder(clock);
     const gateway = await this.#context.gateways.forBox(clock, expiresAtMs);
     this.#gateway = gateway;
     gateway.use(this.#boxId);
@@ -158,11 +157,15 @@ export class BoxEgress {
   async close(clock: Deadline): Promise<void> {
     const gateway = this.#gateway;
     if (gateway !== null) {
-      await this.#takeRecords(clock).catch(() => undefined);
-      // A gateway that does not answer denies everything, or has ended.
-      await gateway
-        .call(clock, "teardownConfirmed", (control, options) => control.removeBox(this.#boxId, options))
-        .catch(() => undefined);
+      const doing = { operation: "teardownConfirmed", what: "leaving the gateway", subject: "other" } as const;
+      const leave = async (own: Deadline): Promise<void> => {
+        await this.#takeRecords(own);
+        await gateway.call(own, doing.operation, (control, options) => control.removeBox(this.#boxId, options));
+      };
+      // A gateway that does not answer denies everything, or has ended: the time is for the removal.
+      await operate({ timeoutMs: Math.min(LEAVE_TIMEOUT_MS, clock.remainingMs()) }, doing, leave).catch(
+        () => undefined,
+      );
     }
     if (this.#creating !== null) {
       await settlesWithin(this.#creating, clock.remainingMs());
@@ -198,17 +201,11 @@ function forwarderOptions(options: {
     Cmd: forwarderArgv({ folder: options.folder, lifetimeMs: options.lifetimeMs }),
     User: "0:0",
     HostConfig: {
+      ...ownContainer(MEMORY_BYTES),
       NetworkMode: `container:${options.container}`,
-      CapDrop: ["ALL"],
       CapAdd: ["NET_BIND_SERVICE"],
-      SecurityOpt: ["no-new-privileges"],
       ReadonlyRootfs: true,
       Mounts: [{ Type: "volume", Source: options.gateway.volume, Target: BOXES_DIRECTORY, ReadOnly: true }],
-      PidsLimit: PIDS_LIMIT,
-      Memory: MEMORY_BYTES,
-      MemorySwap: MEMORY_BYTES,
-      RestartPolicy: { Name: "no" },
-      LogConfig: { Type: "json-file", Config: { "max-size": "1m", "max-file": "1" } },
     },
   };
 }

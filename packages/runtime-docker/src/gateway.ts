@@ -1,11 +1,11 @@
 import { randomBytes } from "node:crypto";
-import { setTimeout as pause } from "node:timers/promises";
 import {
   BOXES_DIRECTORY,
   CONTROL_ARGV,
   type ControlTransport,
   gatewayArgv,
   GatewayControl,
+  GatewayError,
 } from "@breakwater/egress-gateway";
 import { isRuntimeError, RuntimeError } from "@breakwater/runtime-api";
 import { type Deadline, labelsFor } from "@breakwater/driver-kit";
@@ -15,6 +15,7 @@ import { DRIVER, isStatus } from "./errors.ts";
 import { EngineExec } from "./exec.ts";
 import { PublicNetwork } from "./networks.ts";
 import { inspectContainer, removeUntilGone } from "./teardown.ts";
+import { ownContainer } from "./translate.ts";
 
 /** The role of a gateway and of its volume in their labels. */
 export const GATEWAY_ROLE = "gateway";
@@ -28,7 +29,7 @@ const REMOVE_TIMEOUT_MS = 60_000;
 const SESSION_TIMEOUT_MS = 30_000;
 const CALL_TIMEOUT_MS = 30_000;
 const MEMORY_BYTES = 512 * 1024 * 1024;
-const PIDS_LIMIT = 64;
+const PAUSE_MS = 100;
 
 /** What gateways need of their driver. */
 export interface GatewayContext {
@@ -137,8 +138,7 @@ export class Gateway {
       } catch (error) {
         clock.throwIfOver();
         // Somebody found the bridge unused and removed it: once more.
-        if (attempt > 1 || (await bridge.exists(clock, network))) throw error;
-        await bridge.forget(network);
+        if (attempt > 1 || !(await bridge.wasRemoved(clock, network))) throw error;
         await removeUntilGone(this.#engine, clock, this.#name);
       }
     }
@@ -172,7 +172,7 @@ export class Gateway {
         return await ask(control, { signal: clock.signal, timeoutMs: Math.min(CALL_TIMEOUT_MS, clock.remainingMs()) });
       } catch (error) {
         clock.throwIfOver();
-        if (isRuntimeError(error, "ERR_NETWORK_LOST") || !isGatewayError(error)) throw error;
+        if (!(error instanceof GatewayError)) throw error;
         const isGone = error.code === "ERR_GATEWAY_LOST" || error.code === "ERR_GATEWAY_PROTOCOL";
         if (isGone && attempt === 1) continue;
         if (!isGone && error.code !== "ERR_GATEWAY_TIMEOUT") throw error;
@@ -183,23 +183,27 @@ export class Gateway {
 
   /** The session, opened anew when it was lost. */
   async #control(clock: Deadline): Promise<GatewayControl> {
-    this.#session ??= this.#open();
-    const session = this.#session;
-    const forget = (): void => {
-      if (this.#session === session) this.#session = undefined;
-    };
+    this.#session ??= this.#openSession();
     try {
-      const control = await clock.race(session);
-      void control.closed.then(forget);
+      const control = await clock.race(this.#session);
       if (this.#instance === undefined || control.instance === this.#instance) return control;
     } catch (error) {
-      forget();
       clock.throwIfOver();
       const inspection = await inspectContainer(this.#engine, clock, this.#name);
       if (inspection?.State.Running === true) throw error;
       throw this.#lost("start", "has ended", error);
     }
     throw this.#lost("start", "was started anew");
+  }
+
+  /** Forgotten when it could not be opened, and when it closes. */
+  #openSession(): Promise<GatewayControl> {
+    const session = this.#open();
+    const forget = (): void => {
+      if (this.#session === session) this.#session = undefined;
+    };
+    session.then((control) => void control.closed.then(forget), forget);
+    return session;
   }
 
   async #open(): Promise<GatewayControl> {
@@ -279,7 +283,7 @@ export async function removeVolume(engine: Engine, clock: Deadline, name: string
       if (isStatus(error, 404)) return;
       if (!isStatus(error, 409)) throw error;
     }
-    await pause(100, undefined, { signal: clock.signal });
+    await clock.sleep(PAUSE_MS);
   }
 }
 
@@ -295,15 +299,9 @@ function containerOptions(
     Labels: labels,
     Cmd: gatewayArgv({ lifetimeMs: Math.max(1, expiresAtMs - Date.now()) }),
     HostConfig: {
+      ...ownContainer(MEMORY_BYTES),
       NetworkMode: network,
-      CapDrop: ["ALL"],
-      SecurityOpt: ["no-new-privileges"],
       Mounts: [{ Type: "volume", Source: name, Target: BOXES_DIRECTORY, ReadOnly: false }],
-      PidsLimit: PIDS_LIMIT,
-      Memory: MEMORY_BYTES,
-      MemorySwap: MEMORY_BYTES,
-      RestartPolicy: { Name: "no" },
-      LogConfig: { Type: "json-file", Config: { "max-size": "1m", "max-file": "1" } },
     },
   };
 }
@@ -318,13 +316,4 @@ function transport(exec: EngineExec): ControlTransport {
 
 async function* stdoutOf(exec: EngineExec): AsyncGenerator<Uint8Array> {
   for await (const { stream, chunk } of exec.output) if (stream === "stdout") yield chunk;
-}
-
-interface GatewayErrorLike {
-  readonly code: string;
-}
-
-function isGatewayError(error: unknown): error is GatewayErrorLike {
-  const { code } = error as { code?: unknown };
-  return typeof code === "string" && code.startsWith("ERR_GATEWAY_");
 }

@@ -78,7 +78,7 @@ export class Images {
     tag: string,
     onProgress?: (line: string) => void,
   ): Promise<BoxImage> {
-    await clock.race(this.#once(`build ${tag}`, () => this.#buildOnce(definition, tag, onProgress)));
+    await clock.race(this.once(`build ${tag}`, () => this.#buildOnce(definition, tag, onProgress)));
     const image = await this.find(clock, tag);
     if (image !== null) return image;
     throw this.#error("ERR_IMAGE_BUILD", `${tag} was built, and the engine does not have it; see the engine's log`);
@@ -197,7 +197,7 @@ export class Images {
         `the engine has no image ${reference}, and an id cannot be pulled; build or import it again`,
       );
     }
-    await clock.race(this.#once(`pull ${reference}`, () => this.#pullOnce(reference, onProgress)));
+    await clock.race(this.once(`pull ${reference}`, () => this.#pullOnce(reference, onProgress)));
     const image = await this.find(clock, reference);
     if (image !== null) return image;
     throw this.#error(
@@ -207,7 +207,7 @@ export class Images {
   }
 
   /** Work that is under way is shared by all who ask for it. */
-  #once(key: string, work: () => Promise<void>): Promise<void> {
+  once(key: string, work: () => Promise<void>): Promise<void> {
     let underWay = this.#underWay.get(key);
     if (underWay === undefined) {
       underWay = work().finally(() => this.#underWay.delete(key));

@@ -58,14 +58,20 @@ export class PublicNetwork {
     return clock.race(this.#id);
   }
 
+  /** Whether somebody removed the bridge of this id. It is made anew then. */
+  async wasRemoved(clock: Deadline, id: string): Promise<boolean> {
+    if (await this.#exists(clock, id)) return false;
+    await this.forget(id);
+    return true;
+  }
+
   /** To be called when the engine says that there is no such network: somebody removed it. */
   async forget(id: string): Promise<void> {
     const asked = this.#id;
     if ((await asked?.catch(() => undefined)) === id && this.#id === asked) this.#id = undefined;
   }
 
-  /** Whether the bridge of this id is still there. */
-  async exists(clock: Deadline, id: string): Promise<boolean> {
+  async #exists(clock: Deadline, id: string): Promise<boolean> {
     try {
       await this.#engine.done(clock, { method: "GET", path: `/networks/${id}` });
       return true;
@@ -75,14 +81,9 @@ export class PublicNetwork {
     }
   }
 
-  /** Removes the bridge, and others that were made at the same moment, if nothing is attached to them. Gives the ids of those that are gone now. */
-  async removeIfUnused(clock: Deadline): Promise<readonly string[]> {
-    const removed: string[] = [];
-    for (const network of await this.#all(clock)) {
-      const outcome = await removeNetworkIfUnused(this.#engine, clock, this.#idOf(network));
-      if (outcome === "removed") removed.push(network.Id);
-    }
-    return removed;
+  /** Removes the bridge, and others that were made at the same moment, if nothing is attached to them. */
+  async removeIfUnused(clock: Deadline): Promise<void> {
+    for (const network of await this.#all(clock)) await removeNetworkIfUnused(this.#engine, clock, this.#idOf(network));
   }
 
   /** The bridges that everybody would take, the oldest first. */

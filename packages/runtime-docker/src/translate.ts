@@ -78,3 +78,16 @@ export function execOptions(argv: readonly string[]): Dockerode.ExecCreateOption
     Cmd: [...argv],
   };
 }
+
+/** What every container of ours may have that runs nothing of a box. */
+export function ownContainer(memoryBytes: number): Readonly<Record<string, unknown>> {
+  return {
+    CapDrop: ["ALL"],
+    SecurityOpt: ["no-new-privileges"],
+    PidsLimit: 64,
+    Memory: memoryBytes,
+    MemorySwap: memoryBytes,
+    RestartPolicy: { Name: "no" },
+    LogConfig: { Type: "json-file", Config: { "max-size": "1m", "max-file": "1" } },
+  };
+}
