@@ -15,15 +15,7 @@ import { withLock } from "../src/lock.ts";
 import { ensurePackages, exists, hasApt } from "../src/packages.ts";
 import { ended, identify, isAlive, listProcesses, signal, type ProcessIdentity } from "../src/processes.ts";
 import { silentSteps, type Steps } from "../src/steps.ts";
-import {
-  type ClusterSettings,
-  componentNames,
-  type ComponentName,
-  killComponent,
-  PAUSE_IMAGE,
-  startComponent,
-  writeConfiguration,
-} from "./components.ts";
+import { type ClusterSettings, componentNames, PAUSE_IMAGE, startComponent, writeConfiguration } from "./components.ts";
 import { ensureHyperkube } from "./hyperkube.ts";
 import { helperImage, type ImageArchive, saveImages } from "./images.ts";
 import { writePki } from "./pki.ts";
@@ -457,20 +449,4 @@ function notRunning(name: ClusterName): BackendError {
   return new BackendError("NOT_RUNNING", "the cluster is not running", {
     advice: `run: npm run backends -- ${name} up`,
   });
-}
-
-/** For tests: ends one component of a running cluster, as a machine that is lost would, or starts it again. */
-export async function withoutComponent<T>(
-  component: ComponentName,
-  work: () => Promise<T>,
-  name: ClusterName = "kubernetes",
-  folders: BackendFolders = backendFolders(),
-): Promise<T> {
-  const settings = await clusterSettings(name, folders);
-  await killComponent(settings, component);
-  try {
-    return await work();
-  } finally {
-    startComponent(settings, component);
-  }
 }

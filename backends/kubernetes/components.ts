@@ -3,8 +3,6 @@ import { closeSync, mkdirSync, openSync } from "node:fs";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 
-import { ended, listProcesses, signal } from "../src/processes.ts";
-
 export const componentNames = [
   "etcd",
   "containerd",
@@ -63,15 +61,6 @@ export function startComponent(settings: ClusterSettings, name: ComponentName): 
   // What did not start is missed by whoever waits for it to be ready.
   child.on("error", () => {});
   child.unref();
-}
-
-/** Kills a component, as a machine that is lost would: no last word. False when it does not run. */
-export async function killComponent(settings: ClusterSettings, name: ComponentName): Promise<boolean> {
-  const program = programOf(settings, name);
-  const found = listProcesses().filter(({ argv }) => argv[0] === program);
-  for (const { identity } of found) signal(identity, "SIGKILL");
-  for (const { identity } of found) await ended(identity, 10_000);
-  return found.length > 0;
 }
 
 /** One program with several names, see hyperkube.ts; containerd is Debian's. */

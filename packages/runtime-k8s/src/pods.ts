@@ -132,7 +132,7 @@ export function startProgress(pod: V1Pod): StartProgress {
   if (metadata?.deletionTimestamp !== undefined)
     return { kind: "failed", code: "ERR_BOX_LOST", why: "something else deletes the pod" };
   const helper = status?.initContainerStatuses?.[0];
-  const box = status?.containerStatuses?.find(({ name }) => name === BOX_CONTAINER);
+  const box = boxStatus(pod);
   for (const container of [helper, box]) {
     const { waiting, terminated } = container?.state ?? {};
     const why = `${waiting?.reason ?? terminated?.reason ?? ""}: ${waiting?.message ?? terminated?.message ?? `exit code ${terminated?.exitCode}`}`;

@@ -1,6 +1,6 @@
 import { readFile } from "node:fs/promises";
 import { BOX_HELPER_PATH, type BoxArchitecture, boxHelperPath } from "@breakwater/box-helper";
-import type { BoxImage, Deadline } from "@breakwater/driver-kit";
+import { type BoxImage, type Deadline, remembered } from "@breakwater/driver-kit";
 import { RuntimeError } from "@breakwater/runtime-api";
 import { DRIVER } from "./errors.ts";
 import { JOB_FOLDERS } from "./exec.ts";
@@ -16,6 +16,11 @@ export type Shell = (
 
 /** What `uname -m` calls the architectures that the helper is built for. */
 const ARCHITECTURES: Readonly<Record<string, BoxArchitecture>> = { x86_64: "amd64", aarch64: "arm64", arm64: "arm64" };
+/** Read once for all boxes. */
+const PROGRAMS: Readonly<Record<BoxArchitecture, () => Promise<Buffer>>> = {
+  amd64: remembered(() => readFile(boxHelperPath("amd64"))),
+  arm64: remembered(() => readFile(boxHelperPath("arm64"))),
+};
 /** Set by the engine or the shell for one program, not by the image. */
 const OF_ONE_PROGRAM: ReadonlySet<string> = new Set(["HOSTNAME", "PWD", "OLDPWD", "SHLVL", "_"]);
 
@@ -45,7 +50,7 @@ export async function installHelper(
       message: `the box's machine is ${JSON.stringify(machine)}, and our helper is built for x86_64 and aarch64 only`,
     });
   }
-  await gateway.upload(clock, BOX_HELPER_PATH, await readFile(boxHelperPath(architecture)));
+  await gateway.upload(clock, BOX_HELPER_PATH, await PROGRAMS[architecture]());
   await run(`chmod 755 ${BOX_HELPER_PATH} && mkdir -p -m 700 ${JOB_FOLDERS.join(" ")}`);
   return imageOf(imageSettingsSchema.parse(JSON.parse(await run(`exec ${BOX_HELPER_PATH} facts`, true))));
 }

@@ -212,7 +212,7 @@ class SessionExec implements BoxExec {
       }
     } catch (error) {
       over.abort();
-      throw serviceError("Start", error);
+      throw serviceError(error);
     } finally {
       clock.signal.removeEventListener("abort", giveUp);
     }
@@ -243,7 +243,7 @@ class SessionExec implements BoxExec {
       }
     } catch (error) {
       if (this.#over.signal.aborted) return;
-      throw serviceError("Start", error);
+      throw serviceError(error);
     }
   }
 
@@ -309,13 +309,13 @@ async function* eventsOf(
   for await (const { event } of stream) yield event;
 }
 
-function serviceError(method: string, error: unknown): unknown {
+function serviceError(error: unknown): unknown {
   if (!(error instanceof ConnectError)) return error;
   const status = STATUSES[error.code];
   // Not Connect's: the gateway's, or undici's own, which says what happened.
   const { cause } = error;
   if (cause instanceof ServiceError || (cause instanceof Error && "code" in cause)) return cause;
-  return new ServiceError(`command_session ${method}`, status ?? 500, {
+  return new ServiceError("command_session Start", status ?? 500, {
     reason: Code[error.code] ?? null,
     detail: error.rawMessage.slice(0, 500),
   });
