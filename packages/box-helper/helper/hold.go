@@ -27,10 +27,14 @@ func hold(args []string) {
 	unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 	deadline := time.Now().Add(options.lifetime)
+	program := 0
 	if len(options.entrypoint) > 0 {
-		startEntrypoint(options)
+		program = startEntrypoint(options)
 	}
-	go reapForEver()
+	if options.endsWithProgram && program == 0 {
+		os.Exit(exitNoStart)
+	}
+	go reapForEver(program, options.endsWithProgram)
 	for left := time.Until(deadline); left > 0; left = time.Until(deadline) {
 		time.Sleep(left)
 	}
@@ -50,6 +54,8 @@ type holdOptions struct {
 	lifetime   time.Duration
 	user, cwd  string
 	entrypoint []string
+	// The program gets no keep-alive, and its end is the box's, with its exit code.
+	endsWithProgram bool
 }
 
 func parseHold(args []string) holdOptions {
@@ -60,6 +66,10 @@ func parseHold(args []string) holdOptions {
 			break
 		}
 		name := args[i]
+		if name == "--ends-with-program" {
+			options.endsWithProgram = true
+			continue
+		}
 		i++
 		if i >= len(args) {
 			fail("ERR_USAGE", name, "the option lacks its value")
@@ -90,30 +100,34 @@ func milliseconds(name, value string) time.Duration {
 	return time.Duration(min(ms, longest)) * time.Millisecond
 }
 
-// startEntrypoint runs the image's own program beside us, with a keep-alive as its arguments. How it ends changes nothing.
-func startEntrypoint(options holdOptions) {
+// startEntrypoint runs the image's own program beside us, with a keep-alive as its arguments, and gives its process id; 0 if it could not be started.
+func startEntrypoint(options holdOptions) int {
 	argv := append([]string{}, options.entrypoint...)
-	argv = append(argv, selfPath, "idle")
+	if !options.endsWithProgram {
+		argv = append(argv, selfPath, "idle")
+	}
 	env := os.Environ()
 	identity, err := lookUpUser(options.user)
 	if err != nil {
 		os.Stderr.WriteString("breakwater: the image's entrypoint was not started: " + err.Error() + "\n")
-		return
+		return 0
 	}
 	null, _ := os.Open("/dev/null")
 	candidates, err := findProgram(argv[0], env, options.cwd)
 	for _, path := range candidates {
-		_, err = os.StartProcess(path, argv, &os.ProcAttr{
+		var program *os.Process
+		program, err = os.StartProcess(path, argv, &os.ProcAttr{
 			Dir:   existingDirectory(options.cwd),
 			Env:   withHome(env, identity.home),
 			Files: []*os.File{null, os.Stdout, os.Stderr},
 			Sys:   &syscall.SysProcAttr{Setpgid: true, Credential: identity.credential()},
 		})
 		if err == nil {
-			return
+			return program.Pid
 		}
 	}
 	os.Stderr.WriteString("breakwater: the image's entrypoint was not started: " + err.Error() + "\n")
+	return 0
 }
 
 func existingDirectory(path string) string {
@@ -123,12 +137,25 @@ func existingDirectory(path string) string {
 	return "/"
 }
 
-func reapForEver() {
+func reapForEver(program int, endsWithProgram bool) {
 	for {
-		if _, err := syscall.Wait4(-1, nil, 0, nil); err == syscall.ECHILD {
+		var status syscall.WaitStatus
+		pid, err := syscall.Wait4(-1, &status, 0, nil)
+		if err == syscall.ECHILD {
 			time.Sleep(20 * time.Millisecond)
 		}
+		if endsWithProgram && err == nil && pid == program {
+			os.Exit(exitCodeOf(status))
+		}
 	}
+}
+
+// exitCodeOf is what a shell says of a program that has ended.
+func exitCodeOf(status syscall.WaitStatus) int {
+	if status.Signaled() {
+		return 128 + int(status.Signal())
+	}
+	return status.ExitStatus()
 }
 
 // idle is the keep-alive that an entrypoint gets as its arguments.
