@@ -1,4 +1,4 @@
-import { isOwnerAlive, ownerLabel, parseOwner, type Owner } from "./owner.ts";
+import { isOwnerAlive, ownerLabel, parseOwner, type Owner } from "@breakwater/runtime-api";
 
 /** What an object of ours is, from its labels. */
 export interface ObjectLabels {

@@ -1,9 +1,9 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
+import { currentOwner, isOwnerAlive, ownerLabel, parseOwner, type Owner } from "@breakwater/runtime-api";
 import { describe, expect, it } from "vitest";
 import { isLeftover, LABELS, labelsFor, parseLabels } from "./labels.ts";
-import { currentOwner, isOwnerAlive, ownerLabel, parseOwner, type Owner } from "./owner.ts";
 
 /** Elsewhere an owner other than ourselves cannot be looked at. */
 const hasProc = currentOwner().boot !== "";

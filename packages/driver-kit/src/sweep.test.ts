@@ -1,6 +1,6 @@
 import { expect, it } from "vitest";
 import { deadline } from "./deadline.ts";
-import { currentOwner } from "./owner.ts";
+import { currentOwner } from "@breakwater/runtime-api";
 import { sweepObjects, type LabelledObject } from "./sweep.ts";
 
 const gone: string[] = [];

@@ -13,6 +13,8 @@ export { isRuntimeError, RuntimeError } from "./errors.ts";
 export type { Refusal, RefusalCode, RuntimeErrorCode, RuntimeErrorDetails } from "./errors.ts";
 export { parseAllowlistEntry, parseNetworkPolicy, sameNetworkPolicy, widensNothing } from "./network.ts";
 export type { AllowlistEntryKind, NetworkMode, NetworkPolicy } from "./network.ts";
+export { currentOwner, isOwnerAlive, ownerLabel, parseOwner } from "./owner.ts";
+export type { Owner } from "./owner.ts";
 export { refusals } from "./refusals.ts";
 export type {
   BoxReport,

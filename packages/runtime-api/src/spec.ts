@@ -23,7 +23,10 @@ export interface RuntimeSpecInput {
   readonly network?:
     | { readonly initial: NetworkPolicy; readonly later?: readonly NetworkPolicy[] | undefined }
     | undefined;
+  /** Further boxes beside the main one, which start and go with it. Default is none. */
   readonly services?: readonly ServiceSpec[] | undefined;
+  /** Of the main box: folders that it shares with services. Default is none. */
+  readonly volumes?: readonly VolumeMount[] | undefined;
   /** The box ends by itself after this time, also when nobody is left to ask for it. Default is 6 hours. */
   readonly lifetimeMs?: number | undefined;
   /** Whether the image's ENTRYPOINT is started beside the hold. Default is `true`. */
@@ -46,36 +49,65 @@ export interface RuntimeSpec {
   readonly gpus: number;
   readonly network: { readonly initial: NetworkPolicy; readonly later: readonly NetworkPolicy[] };
   readonly services: readonly ServiceSpec[];
+  readonly volumes: readonly VolumeMount[];
   readonly lifetimeMs: number;
   readonly entrypoint: boolean;
   readonly operatingSystem: "linux" | "windows";
   readonly trial: string | null;
 }
 
-/** A further box beside the main one, reachable from it by name. In the words of compose files. */
+/**
+ * A further box beside the main one, in the words of compose files. Its program is the image's, or what `entrypoint` and `command` say; when that ends, the service
+ * has ended. Services start before the main box, each after those that it depends on; a service that depends on `main` starts after it. `start` returns when
+ * all have started and those with a healthcheck are healthy.
+ */
 export interface ServiceSpec {
+  /** What other boxes reach it by: letters, digits, `_`, `.` and `-`, a letter or digit first. `main` is the main box. */
   readonly name: string;
+  /** An image reference, or the `id` of a `PreparedImage`. */
   readonly image: string;
+  /** In place of the image's ENTRYPOINT; the image's CMD does not count then. */
   readonly entrypoint?: readonly string[] | undefined;
+  /** In place of the image's CMD. */
   readonly command?: readonly string[] | undefined;
+  /** On top of the image's. */
   readonly env?: Readonly<Record<string, string>> | undefined;
   readonly workdir?: string | undefined;
   readonly user?: string | undefined;
   readonly healthcheck?: ServiceHealthcheck | undefined;
+  /** Names of services, or `main` (only `started`). `completed`: its program has ended with exit code 0. */
   readonly dependsOn?: Readonly<Record<string, "started" | "healthy" | "completed">> | undefined;
+  /**
+   * Names of networks. Without any, the service shares the main box's network with all its policies: programs of both listen on one loopback, so two cannot
+   * have the same port. With some, it is on those only, whatever the main box's policy: it reaches the internet and the services on the same ones by their
+   * names, and neither reaches the main box nor is reached by it.
+   */
   readonly networks?: readonly string[] | undefined;
-  readonly volumes?:
-    | readonly { readonly volume: string; readonly path: string; readonly readOnly: boolean }[]
-    | undefined;
+  readonly volumes?: readonly VolumeMount[] | undefined;
+  /** Files and folders of the host that are copied in before the program starts: root's, readable by all. */
+  readonly copies?: readonly { readonly source: string; readonly path: string }[] | undefined;
 }
 
+/** A folder that boxes of one spec share; it goes with them. A new one has what the first image that has it mounted has there. */
+export interface VolumeMount {
+  readonly volume: string;
+  /** Absolute. */
+  readonly path: string;
+  readonly readOnly: boolean;
+}
+
+/** A program that succeeds in a healthy service. Failures within the start period do not count. */
 export interface ServiceHealthcheck {
   readonly argv: readonly string[];
   readonly intervalMs: number;
   readonly timeoutMs: number;
   readonly startPeriodMs: number;
+  /** Consecutive failures that make it unhealthy. */
   readonly retries: number;
 }
+
+/** The name of the main box among its services. */
+export const MAIN_SERVICE = "main";
 
 /** The default of `RuntimeSpecInput.lifetimeMs`: 6 hours. */
 export const DEFAULT_LIFETIME_MS: number = 6 * 60 * 60 * 1000;
@@ -114,6 +146,8 @@ export function parseRuntimeSpec(input: RuntimeSpecInput): RuntimeSpec {
   if (input.trial !== undefined)
     check(input.trial !== "" && input.trial.length <= 200, "trial: expected 1 to 200 characters");
 
+  mistakes.push(...serviceMistakes(input.services ?? []), ...volumeMistakes("volumes", input.volumes));
+
   const policy = (value: NetworkPolicy, key: string): NetworkPolicy => {
     try {
       return parseNetworkPolicy(value);
@@ -142,11 +176,79 @@ export function parseRuntimeSpec(input: RuntimeSpecInput): RuntimeSpec {
     gpus: input.gpus ?? 0,
     network: { initial, later },
     services: structuredClone(input.services ?? []),
+    volumes: structuredClone(input.volumes ?? []),
     lifetimeMs: input.lifetimeMs ?? DEFAULT_LIFETIME_MS,
     entrypoint: input.entrypoint ?? true,
     operatingSystem: input.operatingSystem ?? "linux",
     trial: input.trial ?? null,
   });
+}
+
+const SERVICE_NAME = /^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,62}$/;
+
+/** True for what a service, a network or a volume of a spec can be called. */
+export function isServiceName(name: string): boolean {
+  return SERVICE_NAME.test(name);
+}
+
+function serviceMistakes(services: readonly ServiceSpec[]): readonly string[] {
+  const mistakes: string[] = [];
+  const byName = new Map(services.map((service) => [service.name, service]));
+  for (const [index, service] of services.entries()) {
+    const { name, image, env = {}, workdir, user, dependsOn = {}, networks = [], copies = [] } = service;
+    const check = (ok: boolean, key: string, mistake: string): void => {
+      if (!ok) mistakes.push(`services[${index}].${key}: ${mistake}`);
+    };
+    check(isServiceName(name), "name", "expected letters, digits, _, . and -, a letter or digit first");
+    check(name !== MAIN_SERVICE, "name", `"${MAIN_SERVICE}" is the main box`);
+    check(byName.get(name) === service, "name", `${JSON.stringify(name)} is the name of another service`);
+    check(typeof image === "string" && image.trim() !== "", "image", "expected an image reference");
+    for (const [variable, value] of Object.entries(env))
+      check(isEnvironmentName(variable) && !value.includes("\0"), "env", `${JSON.stringify(variable)} is no variable`);
+    if (workdir !== undefined) check(isAbsolutePath(workdir), "workdir", "expected an absolute path");
+    if (user !== undefined) check(isUser(user), "user", 'expected a name, an id, or "user:group"');
+    check(networks.every(isServiceName), "networks", "expected names");
+    check(
+      copies.every(({ path }) => isAbsolutePath(path)),
+      "copies",
+      "expected absolute paths",
+    );
+    mistakes.push(...volumeMistakes(`services[${index}].volumes`, service.volumes));
+    for (const [other, condition] of Object.entries(dependsOn)) {
+      const isKnown = other === MAIN_SERVICE ? condition === "started" : byName.has(other);
+      check(isKnown, "dependsOn", `${JSON.stringify(other)} cannot be waited for`);
+      const isHealthy = condition !== "healthy" || byName.get(other)?.healthcheck !== undefined;
+      check(isHealthy, "dependsOn", `${JSON.stringify(other)} has no healthcheck`);
+    }
+  }
+  const circle = findCircle(byName);
+  if (circle !== null) mistakes.push(`services: ${circle.join(" depends on ")}`);
+  return mistakes;
+}
+
+/** Services that depend on each other in a circle, the first one again at its end; `null` = there is none. */
+function findCircle(byName: ReadonlyMap<string, ServiceSpec>): readonly string[] | null {
+  const done = new Set<string>();
+  const walk = (name: string, way: readonly string[]): readonly string[] | null => {
+    if (way.includes(name)) return [...way.slice(way.indexOf(name)), name];
+    if (done.has(name)) return null;
+    for (const other of Object.keys(byName.get(name)?.dependsOn ?? {})) {
+      const circle = walk(other, [...way, name]);
+      if (circle !== null) return circle;
+    }
+    done.add(name);
+    return null;
+  };
+  for (const name of byName.keys()) {
+    const circle = walk(name, []);
+    if (circle !== null) return circle;
+  }
+  return null;
+}
+
+function volumeMistakes(key: string, volumes: readonly VolumeMount[] = []): readonly string[] {
+  const isFit = volumes.every(({ volume, path }) => isServiceName(volume) && isAbsolutePath(path) && path !== "/");
+  return isFit ? [] : [`${key}: expected names and absolute paths`];
 }
 
 /** True for a name, an id, or `user:group`, without blanks and NUL. */
