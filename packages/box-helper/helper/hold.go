@@ -28,17 +28,48 @@ func hold(args []string) {
 
 	deadline := time.Now().Add(options.lifetime)
 	program := 0
+	if options.endsWithProgram {
+		awaitGo(deadline)
+	}
 	if len(options.entrypoint) > 0 {
 		program = startEntrypoint(options)
 	}
-	if options.endsWithProgram && program == 0 {
-		os.Exit(exitNoStart)
+	if options.endsWithProgram {
+		if program == 0 {
+			os.Exit(exitNoStart)
+		}
+		os.Remove(goPath)
 	}
 	go reapForEver(program, options.endsWithProgram)
 	for left := time.Until(deadline); left > 0; left = time.Until(deadline) {
 		time.Sleep(left)
 	}
 	os.Exit(exitLifetime)
+}
+
+// goPath is put into the box of a service when all is ready for its program, and taken away by us when that runs.
+const goPath = "/.breakwater/go"
+
+func awaitGo(deadline time.Time) {
+	for {
+		if _, err := os.Lstat(goPath); err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			os.Exit(exitLifetime)
+		}
+		reapAll()
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// reapAll takes in the children that have ended.
+func reapAll() {
+	for {
+		if pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil); err != nil || pid <= 0 {
+			return
+		}
+	}
 }
 
 // mixIdentities makes our saved ids other than root's, so that no process of the box has the same ones: with the same ones root could
@@ -54,7 +85,7 @@ type holdOptions struct {
 	lifetime   time.Duration
 	user, cwd  string
 	entrypoint []string
-	// The program gets no keep-alive, and its end is the box's, with its exit code.
+	// The program gets no keep-alive, is started when goPath is there, and its end is the box's, with its exit code.
 	endsWithProgram bool
 }
 
