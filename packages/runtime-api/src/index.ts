@@ -40,8 +40,10 @@ export {
   DEFAULT_PIDS_LIMIT,
   isAbsolutePath,
   isEnvironmentName,
+  isServiceName,
   isUser,
+  MAIN_SERVICE,
   parseRuntimeSpec,
 } from "./spec.ts";
-export type { RuntimeSpec, RuntimeSpecInput, ServiceHealthcheck, ServiceSpec } from "./spec.ts";
+export type { RuntimeSpec, RuntimeSpecInput, ServiceHealthcheck, ServiceSpec, VolumeMount } from "./spec.ts";
 export { provisionRuntime, withRuntime } from "./with-runtime.ts";

@@ -111,7 +111,7 @@ export function refusals(spec: RuntimeSpec, capabilities: RuntimeCapabilities): 
       "use a backend that has them",
     );
   }
-  if (spec.services.length > 0 && capabilities.services === "none") {
+  if (spec.services.length + spec.volumes.length > 0 && capabilities.services === "none") {
     refuse(
       "services",
       "REFUSED_SERVICES",
