@@ -1,27 +1,35 @@
-import { RuntimeError, type NetworkPolicy, type Runtime } from "@breakwater/runtime-api";
+import { RuntimeError, type BoxReport, type NetworkPolicy, type Runtime, type RuntimeErrorCode } from "@breakwater/runtime-api";
 import { describe, expect, it } from "vitest";
 
 import { underPolicy } from "./phase-network.ts";
-import type { Trial } from "./trial.ts";
+import { newRecord, type Trial } from "./trial.ts";
 
 const BASELINE: NetworkPolicy = { mode: "no-network" };
 const POLICY: NetworkPolicy = { mode: "public" };
 
 /** A box that records what is set, and fails where it is told to. */
-function recordingBox(fails: NetworkPolicy["mode"] | null = null): { readonly box: Runtime; readonly set: string[] } {
+function recordingBox(
+  fails: NetworkPolicy["mode"] | null = null,
+  { code }: { readonly code: RuntimeErrorCode } = { code: "ERR_NETWORK_CHANGE" },
+  report: Pick<BoxReport, "endedBy"> = { endedBy: "stopped" },
+): { readonly box: Runtime; readonly set: string[] } {
   const set: string[] = [];
   const setNetwork = async (policy: NetworkPolicy): Promise<void> => {
-    if (policy.mode === fails)
-      throw new RuntimeError({ code: "ERR_NETWORK_CHANGE", driver: "d", operation: "setNetwork", message: "no" });
+    if (policy.mode === fails) throw new RuntimeError({ code, driver: "d", operation: "setNetwork", message: "no" });
     set.push(policy.mode);
   };
-  return { box: { id: "b", spec: { network: { initial: BASELINE, later: [POLICY] } }, setNetwork } as never, set };
+  const spec = { network: { initial: BASELINE, later: [POLICY] } };
+  return { box: { id: "b", spec, setNetwork, report: async () => report } as never, set };
 }
 
-const trial = {
-  signal: new AbortController().signal,
-  events: { emit: () => undefined },
-} as never as Trial;
+/** A trial with as many steps in which an agent has worked. */
+function trialAfter(worked: number): Trial {
+  const record = { ...newRecord(), steps: Array.from({ length: worked }, () => ({ agent: {} })) };
+  const capabilities = { firstProcess: "ours" };
+  return { signal: new AbortController().signal, events: { emit: () => undefined }, record, capabilities } as never;
+}
+
+const trial = trialAfter(0);
 const { signal } = trial;
 const AGENT = { of: "agent", policy: POLICY, goesOn: true, signal } as const;
 
@@ -61,5 +69,31 @@ describe("a phase under its own policy", () => {
     const { box, set } = recordingBox();
     await underPolicy(trial, box, { ...AGENT, goesOn: false }, async () => undefined);
     expect(set).toEqual(["public"]);
+  });
+
+  describe("in a box of which the driver says that its contents have ended it", () => {
+    const lost = { code: "ERR_BOX_LOST" } as const;
+    const contents = { endedBy: "contents" } as const;
+
+    it("goes on without the baseline", async () => {
+      const after = trialAfter(1);
+      const { box } = recordingBox("no-network", lost, contents);
+      expect(await underPolicy(after, box, AGENT, async () => 1)).toBe(1);
+      expect(after.record.agentBoxEndedBy).toBe("contents");
+    });
+
+    it("is no reason to try again where an agent has worked in it before the phase", async () => {
+      const phase = async (): Promise<void> => undefined;
+      const { box } = recordingBox("public", lost, contents);
+      const crashed = { reason: "crashed", code: "ERR_BOX_ENDED" };
+      await expect(underPolicy(trialAfter(1), box, AGENT, phase)).rejects.toMatchObject(crashed);
+      await expect(underPolicy(trialAfter(0), box, AGENT, phase)).rejects.toMatchObject(lost);
+    });
+
+    it("fails as the box did where somebody else has ended it", async () => {
+      const { box } = recordingBox("no-network", lost, { endedBy: "outside" });
+      const failure = { reason: "infrastructure", code: "ERR_BOX_LOST" };
+      await expect(underPolicy(trialAfter(1), box, AGENT, async () => 1)).rejects.toMatchObject(failure);
+    });
   });
 });

@@ -1,6 +1,7 @@
 import type { NetworkPolicy, Runtime } from "@breakwater/runtime-api";
 
 import { wasEndedByContents } from "./box-end.ts";
+import { TrialFailure } from "./trial-error.ts";
 import type { Trial } from "./trial.ts";
 
 const NETWORK_TIMEOUT_MS = 120_000;
@@ -26,7 +27,7 @@ export async function underPolicy<T>(
   phase: () => Promise<T>,
 ): Promise<T> {
   if (policy === null) return await phase();
-  await change(trial, box, policy, signal);
+  await begin(trial, box, of, policy, signal);
   let value: T;
   try {
     value = await phase();
@@ -37,6 +38,25 @@ export async function underPolicy<T>(
   }
   if (goesOn) await restore(trial, box, of);
   return value;
+}
+
+/** In a box in which an agent has worked, what it left there may be what keeps the phase from beginning: that is no reason to try again. */
+async function begin(
+  trial: Trial,
+  box: Runtime,
+  of: "agent" | "verifier",
+  policy: NetworkPolicy,
+  signal: AbortSignal,
+): Promise<void> {
+  try {
+    await change(trial, box, policy, signal);
+  } catch (error) {
+    const hasWorked = of === "agent" && trial.record.steps.some(({ agent }) => agent !== null);
+    if (signal.aborted || !hasWorked || !(await wasEndedByContents(trial, box, of, error))) throw error;
+    const { phase, agentBoxEndedBy } = trial.record;
+    const message = `the agent's box was ended by its contents (${agentBoxEndedBy}) before the phase ${phase} could begin in it`;
+    throw new TrialFailure("crashed", "ERR_BOX_ENDED", message, error);
+  }
 }
 
 async function restore(trial: Trial, box: Runtime, of: "agent" | "verifier"): Promise<void> {
