@@ -4,6 +4,8 @@ import type { BoxImage } from "./backend-box.ts";
 
 /** The exit code of our hold when the box's lifetime is over. */
 export const HOLD_LIFETIME_EXIT_CODE = 73;
+/** The exit code of a hold that could not start the program that it was to end with. */
+export const HOLD_START_EXIT_CODE = 125;
 
 /** What a program gets that runs in an image without PATH. */
 const DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";

@@ -5,6 +5,7 @@ import {
   type Proof,
   RuntimeError,
   type RuntimeErrorCode,
+  type RuntimeService,
   type RuntimeSpec,
 } from "@breakwater/runtime-api";
 import {
@@ -24,6 +25,7 @@ import {
   type StoppedBox,
   UNKNOWN_USAGE,
 } from "@breakwater/driver-kit";
+import type Dockerode from "dockerode";
 import { BoxNetwork, type NetworkContext } from "./box-network.ts";
 import { type Engine, operate, readAll } from "./engine.ts";
 import { DRIVER, isStatus, toRuntimeError } from "./errors.ts";
@@ -32,6 +34,7 @@ import { locate } from "./files.ts";
 import type { Images } from "./images.ts";
 import type { EngineFacts } from "./probe.ts";
 import { classifyEnd, type EngineEvent, type StatsAnswer, usageOf } from "./report.ts";
+import type { NetworkOfBox } from "./shared-network.ts";
 import { type ContainerInspection, inspectContainer, removeUntilGone } from "./teardown.ts";
 import { BOX_LABEL, containerOptions, execOptions } from "./translate.ts";
 
@@ -54,13 +57,39 @@ export interface BoxContext {
   readonly helperArchive: () => Promise<Buffer>;
 }
 
+/** What is beside a main box: made before it, and gone after it. */
+export interface Companions {
+  readonly before: (clock: Deadline) => Promise<void>;
+  /** The main box runs. */
+  readonly after: (clock: Deadline) => Promise<void>;
+  readonly service: (name: string) => RuntimeService;
+  /** `ERR_NETWORK_LOST` when one of them was ended from outside. */
+  readonly assertThere: (clock: Deadline) => Promise<void>;
+  readonly remove: (clock: Deadline) => Promise<readonly Proof[]>;
+}
+
+/** What differs for a box that has companions, or is one. */
+export interface BoxParts {
+  /** In its labels. Default is `box`. */
+  readonly role?: string;
+  readonly network: NetworkOfBox;
+  readonly companions?: Companions;
+  /** Changes what the engine is asked to make. */
+  readonly adjust?: (
+    options: Dockerode.ContainerCreateOptions,
+    image: BoxImage,
+    clock: Deadline,
+  ) => Promise<Dockerode.ContainerCreateOptions>;
+}
+
 /** One container. */
 export class DockerBox implements BackendBox {
   readonly #id: string;
   readonly #spec: RuntimeSpec;
   readonly #context: BoxContext;
   readonly #engine: Engine;
-  readonly #network: BoxNetwork;
+  readonly #network: NetworkOfBox;
+  readonly #parts: BoxParts;
   #kind: EngineFacts["kind"] = "docker";
   /** The engine's id, once it has answered. Until then our id, which is the container's name, stands for it. */
   #container: string | null = null;
@@ -71,12 +100,13 @@ export class DockerBox implements BackendBox {
   /** We have ended it: nothing that becomes of its network afterwards matters. */
   #isOver = false;
 
-  constructor(id: string, spec: RuntimeSpec, context: BoxContext) {
+  constructor(id: string, spec: RuntimeSpec, context: BoxContext, parts?: BoxParts) {
     this.#id = id;
     this.#spec = spec;
     this.#context = context;
     this.#engine = context.engine;
-    this.#network = new BoxNetwork(id, spec, context.network);
+    this.#parts = parts ?? { network: new BoxNetwork(id, spec, context.network) };
+    this.#network = this.#parts.network;
   }
 
   get handle(): string {
@@ -86,6 +116,7 @@ export class DockerBox implements BackendBox {
   async start(clock: Deadline): Promise<StartedBox> {
     this.#kind = await clock.race(this.#context.kind());
     if (this.#kind === "podman") this.#network.useOwnBridge();
+    await this.#parts.companions?.before(clock);
     const image = await this.#createAndRun(clock);
     const inspection = await this.#untilItRuns(clock);
     if (inspection?.State.Running === true) {
@@ -93,6 +124,10 @@ export class DockerBox implements BackendBox {
       await this.#network.afterStart(clock, this.handle);
     }
     return { image, startedAtMs: this.#startedAtMs };
+  }
+
+  async prove(_inside: HelperContext, clock: Deadline): Promise<void> {
+    await this.#parts.companions?.after(clock);
   }
 
   /** The engine has taken the call; the box is up, or has ended, when the engine describes it so. */
@@ -142,12 +177,13 @@ export class DockerBox implements BackendBox {
       }
       const networkMode = await this.#network.modeAtCreate(clock);
       clock.throwIfOver();
-      const { name, ...body } = containerOptions(
+      const options = containerOptions(
         this.#spec,
         image,
         { name: this.#id, labels: this.#labels() },
         { mode: networkMode, nameServers: this.#network.nameServers },
       );
+      const { name, ...body } = (await this.#parts.adjust?.(options, image, clock)) ?? options;
       // The engine finishes a create call whose caller has gone. So the call has a clock of its own, and is waited for.
       this.#creating = operate(
         undefined,
@@ -175,7 +211,7 @@ export class DockerBox implements BackendBox {
 
   #labels(): Record<string, string> {
     const expiresAtMs = Date.now() + this.#spec.lifetimeMs;
-    return { ...labelsFor({ role: "box", trial: this.#spec.trial, expiresAtMs }), [BOX_LABEL]: this.#id };
+    return { ...labelsFor({ role: this.#parts.role ?? "box", trial: this.#spec.trial, expiresAtMs }), [BOX_LABEL]: this.#id };
   }
 
   async #startFailure(clock: Deadline, cause: unknown): Promise<unknown> {
@@ -249,12 +285,15 @@ export class DockerBox implements BackendBox {
     return this.#kind !== "podman";
   }
 
-  async setNetwork(policy: NetworkPolicy, inside: HelperContext | null, clock: Deadline): Promise<void> {
+  async setNetwork(policy: NetworkPolicy, clock: Deadline): Promise<void> {
     await this.#network.set(policy, clock, this.handle);
     const inspection = await inspectContainer(this.#engine, clock, this.handle);
     if (inspection !== null) await this.#network.check(clock, inspection);
-    if (inside !== null) await this.#network.checkInside(inside, clock);
     await this.#network.assertHeld(clock);
+  }
+
+  async proveNetwork(inside: HelperContext, clock: Deadline): Promise<void> {
+    await this.#network.checkInside(inside, clock);
   }
 
   environmentFor(policy: NetworkPolicy): Readonly<Record<string, string>> {
@@ -264,6 +303,7 @@ export class DockerBox implements BackendBox {
   /** A program whose way out has ended must not look like one that failed by itself. */
   async afterProgram(clock: Deadline): Promise<void> {
     await this.#assertHeld(clock);
+    if (!this.#isOver) await this.#parts.companions?.assertThere(clock);
   }
 
   async egress(clock: Deadline): Promise<EgressReport | null> {
@@ -368,9 +408,19 @@ export class DockerBox implements BackendBox {
   async remove(clock: Deadline): Promise<Proof> {
     this.#isOver = true;
     await this.#network.close(clock);
-    const proof = this.#creating === null ? this.#nothingMade() : await this.#removeContainer(this.#creating, clock);
+    const removed = await settle(
+      this.#creating === null ? Promise.resolve(this.#nothingMade()) : this.#removeContainer(this.#creating, clock),
+    );
+    const others = (await this.#parts.companions?.remove(clock)) ?? [];
+    const proof = removed();
     await this.#network.remove(clock);
-    return proof;
+    return others.length === 0 ? proof : joined(proof, others);
+  }
+
+  service(name: string): RuntimeService {
+    const { companions } = this.#parts;
+    if (companions === undefined) throw new TypeError(`the spec has no service ${JSON.stringify(name)}`);
+    return companions.service(name);
   }
 
   async #removeContainer(creating: Promise<string>, clock: Deadline): Promise<Proof> {
@@ -389,4 +439,25 @@ export class DockerBox implements BackendBox {
   #error(operation: string, code: RuntimeErrorCode, message: string, cause?: unknown): RuntimeError {
     return new RuntimeError({ code, driver: DRIVER, operation, boxId: this.#id, message, cause });
   }
+}
+
+/** Waits, and leaves the outcome for later. */
+async function settle<T>(promise: Promise<T>): Promise<() => T> {
+  try {
+    const value = await promise;
+    return () => value;
+  } catch (error) {
+    return () => {
+      throw error;
+    };
+  }
+}
+
+function joined(proof: Proof, others: readonly Proof[]): Proof {
+  const all = [proof, ...others];
+  return {
+    ...proof,
+    question: all.map(({ question }) => question).join("; "),
+    answer: all.map(({ id, answer }) => `${id}: ${answer}`).join("; "),
+  };
 }

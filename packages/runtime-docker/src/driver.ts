@@ -13,7 +13,7 @@ import {
   type SweepReport,
 } from "@breakwater/runtime-api";
 import { createBox, remembered } from "@breakwater/driver-kit";
-import { type BoxContext, DockerBox } from "./box.ts";
+import type { BoxContext } from "./box.ts";
 import { Engine, operate } from "./engine.ts";
 import { DRIVER } from "./errors.ts";
 import { packHelper } from "./helper-archive.ts";
@@ -24,6 +24,7 @@ import { Images } from "./images.ts";
 import { PublicNetwork } from "./networks.ts";
 import { type DockerDriverOptions, registryConfigPath } from "./options.ts";
 import { askEngine, CAPABILITIES, describeEngine, enforced, type EngineFacts } from "./probe.ts";
+import { dockerBox } from "./services.ts";
 import { sweep } from "./sweep.ts";
 
 const PROBE_TIMEOUT_MS = 30_000;
@@ -118,7 +119,7 @@ class DockerDriver implements RuntimeDriver {
       driver: DRIVER,
       spec: parsed,
       probe: (options) => this.probe(options),
-      backend: (id) => new DockerBox(id, parsed, this.#box),
+      backend: (id) => dockerBox(id, parsed, this.#box, (options) => this.probe(options)),
     });
   }
 

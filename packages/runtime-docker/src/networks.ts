@@ -142,12 +142,16 @@ export class PublicNetwork {
   }
 }
 
-/** Every network of ours. */
-export async function listNetworks(engine: Engine, clock: Deadline): Promise<readonly NetworkInspection[]> {
+/** Every network of ours in one role. */
+export async function listNetworks(
+  engine: Engine,
+  clock: Deadline,
+  role: string = NETWORK_ROLE,
+): Promise<readonly NetworkInspection[]> {
   return engine.json(clock, {
     method: "GET",
     path: "/networks",
-    query: { filters: { label: [`${LABELS.role}=${NETWORK_ROLE}`] } },
+    query: { filters: { label: [`${LABELS.role}=${role}`] } },
   });
 }
 

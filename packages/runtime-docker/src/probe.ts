@@ -18,7 +18,7 @@ export const CAPABILITIES: RuntimeCapabilities = Object.freeze({
   users: "any",
   imagePin: "id",
   imageSources: ["reference", "build"],
-  services: "none",
+  services: "full",
   operatingSystems: ["linux"],
   maxLifetimeMs: null,
 } satisfies RuntimeCapabilities);
@@ -87,7 +87,7 @@ export async function askEngine(engine: Engine, clock: Deadline): Promise<Engine
 }
 
 /** What this engine enforces, never more than `CAPABILITIES`. */
-export function enforced({ info, controllers, isRootless = false }: EngineFacts): RuntimeCapabilities {
+export function enforced({ kind, info, controllers, isRootless = false }: EngineFacts): RuntimeCapabilities {
   const has = (controller: string): boolean => controllers?.includes(controller) ?? true;
   const limits: LimitKind[] = [];
   if (info.CpuCfsQuota === true && has("cpu")) limits.push("cpus");
@@ -97,6 +97,7 @@ export function enforced({ info, controllers, isRootless = false }: EngineFacts)
   return Object.freeze({
     ...CAPABILITIES,
     ...(isRootless ? WITHOUT_ALLOWLISTS : {}),
+    services: kind === "podman" ? "none" : CAPABILITIES.services,
     limits,
     freeze: canFreeze ? CAPABILITIES.freeze : "none",
     maxCpus: info.NCPU ?? null,

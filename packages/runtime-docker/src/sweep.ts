@@ -4,8 +4,12 @@ import { FORWARDER_ROLE, forwarderName } from "./egress.ts";
 import type { Engine } from "./engine.ts";
 import { GATEWAY_NAME_PREFIX, GATEWAY_ROLE, removeVolume } from "./gateway.ts";
 import { listNetworks, removeNetworkIfUnused } from "./networks.ts";
+import { removeServiceNetwork, SERVICE_NETWORK_ROLE } from "./service-networks.ts";
+import { SERVICE_ROLE } from "./services.ts";
+import { KEEPER_ROLE, keeperName } from "./shared-network.ts";
 import { removeUntilGone } from "./teardown.ts";
 import { BOX_LABEL } from "./translate.ts";
+import { VOLUME_ROLE } from "./volumes.ts";
 
 /** The part of the engine's list of containers that counts. */
 interface ContainerSummary {
@@ -20,8 +24,8 @@ interface VolumeSummary {
 }
 
 /**
- * Removes what dead or expired owners left: forwarders before the boxes in whose networks they are, gateways and their volumes, and bridges that nothing
- * uses any more.
+ * Removes what dead or expired owners left: forwarders before the boxes in whose networks they are, services with their networks and volumes, gateways and
+ * their volumes, and bridges that nothing uses any more.
  */
 export async function sweep(engine: Engine, clock: Deadline, options?: SweepOptions): Promise<SweepReport> {
   const owned = await sweepObjects(listOwned(engine, clock), clock, options);
@@ -43,21 +47,35 @@ export async function sweep(engine: Engine, clock: Deadline, options?: SweepOpti
 
 /** Everything of ours that has labels, in the order in which it can be removed. */
 async function* listOwned(engine: Engine, clock: Deadline): AsyncGenerator<LabelledObject, void, undefined> {
-  for (const list of [listForwarders, listBoxes, listGateways]) {
+  for (const list of [listForwarders, listServices, listBoxes, listKeepers, listGateways]) {
     for (const { Id: id, Labels } of await list(engine, clock)) {
       const labels = parseLabels(Labels);
       if (labels !== null) yield { kind: "container", id, labels, remove: () => removeUntilGone(engine, clock, id) };
     }
   }
-  for (const { Name: id, Labels } of await listVolumes(engine, clock)) {
+  for (const role of [GATEWAY_ROLE, VOLUME_ROLE]) {
+    for (const { Name: id, Labels } of await listVolumes(engine, clock, role)) {
+      const labels = parseLabels(Labels);
+      if (labels !== null) yield { kind: "volume", id, labels, remove: () => removeVolume(engine, clock, id) };
+    }
+  }
+  for (const { Id: id, Labels } of await listNetworks(engine, clock, SERVICE_NETWORK_ROLE)) {
     const labels = parseLabels(Labels);
-    if (labels !== null) yield { kind: "volume", id, labels, remove: () => removeVolume(engine, clock, id) };
+    if (labels !== null) yield { kind: "network", id, labels, remove: () => removeServiceNetwork(engine, clock, id) };
   }
 }
 
 /** Every box of this driver, whoever owns it. A container made of an image of a box has a box's labels, but not its name. */
 export async function listBoxes(engine: Engine, clock: Deadline): Promise<readonly ContainerSummary[]> {
   return listContainers(engine, clock, "box", (name, box) => name === box);
+}
+
+async function listServices(engine: Engine, clock: Deadline): Promise<readonly ContainerSummary[]> {
+  return listContainers(engine, clock, SERVICE_ROLE, (name, box) => name === box);
+}
+
+async function listKeepers(engine: Engine, clock: Deadline): Promise<readonly ContainerSummary[]> {
+  return listContainers(engine, clock, KEEPER_ROLE, (name, box) => name === keeperName(box));
 }
 
 async function listForwarders(engine: Engine, clock: Deadline): Promise<readonly ContainerSummary[]> {
@@ -84,11 +102,11 @@ async function listContainers(
   );
 }
 
-async function listVolumes(engine: Engine, clock: Deadline): Promise<readonly VolumeSummary[]> {
+async function listVolumes(engine: Engine, clock: Deadline, role: string): Promise<readonly VolumeSummary[]> {
   const { Volumes: volumes } = await engine.json<{ readonly Volumes: readonly VolumeSummary[] | null }>(clock, {
     method: "GET",
     path: "/volumes",
-    query: { filters: { label: [`${LABELS.role}=${GATEWAY_ROLE}`] } },
+    query: { filters: { label: [`${LABELS.role}=${role}`] } },
   });
   return volumes ?? [];
 }
