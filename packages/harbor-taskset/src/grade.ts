@@ -163,7 +163,9 @@ async function runScript(step: Step, box: Runtime, deadline: VerifierDeadline, l
       const message = `the tests could not be started: ${error.message}`;
       return notRun(new TrialFailure("crashed", "ERR_VERIFIER_START", message, error));
     }
-    return { exitCode: null, timedOut: deadline.isOver, returned: undefined, error: toError(error) };
+    // Neither is a box that was lost late, nor an engine that did not answer, the tests' taking too long.
+    const timedOut = deadline.isOver && !isInfrastructure(error);
+    return { exitCode: null, timedOut, returned: undefined, error: toError(error) };
   }
   const { exitCode, timedOut } = result;
   return { exitCode: timedOut ? null : exitCode, timedOut, returned: undefined, error: null };

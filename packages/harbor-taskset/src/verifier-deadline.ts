@@ -1,5 +1,10 @@
+import { isRuntimeError } from "@breakwater/runtime-api";
+
 import { TrialFailure } from "./trial-error.ts";
 import type { Step } from "./trial.ts";
+
+/** Timers may fire a little early. */
+const TIMER_SLACK_MS = 2;
 
 /** The verifier's time: one clock from creating its box to reading the reward. Dispose it, or its timer keeps the process alive. */
 export class VerifierDeadline implements Disposable {
@@ -20,7 +25,7 @@ export class VerifierDeadline implements Disposable {
   }
 
   get isOver(): boolean {
-    return performance.now() >= this.#endsAt;
+    return this.#over.signal.aborted || performance.now() >= this.#endsAt - TIMER_SLACK_MS;
   }
 
   /** At least 1. */
@@ -28,10 +33,16 @@ export class VerifierDeadline implements Disposable {
     return Math.max(1, Math.ceil(this.#endsAt - performance.now()));
   }
 
-  /** The error as it is, or the timeout if that is what it came from. */
+  /** The error as it is, or the timeout if that is what it came from. What failed by itself stays what it is, however late. */
   translate(error: unknown): unknown {
-    if (!this.#over.signal.aborted || this.#step.signal.aborted || error instanceof TrialFailure) return error;
-    return this.timeout(error);
+    if (!this.isOver || this.#step.signal.aborted || error instanceof TrialFailure) return error;
+    return this.#isCauseOf(error) ? this.timeout(error) : error;
+  }
+
+  /** Whether an operation failed because it was given up, or had no time left. */
+  #isCauseOf(error: unknown): boolean {
+    if (error === this.#over.signal.reason || isRuntimeError(error, "ERR_ABORTED", "ERR_TIMEOUT")) return true;
+    return error instanceof Error && error.cause !== undefined && this.#isCauseOf(error.cause);
   }
 
   /** The failure, in its phase: a box that could not be had, or tests that ran too long. */
