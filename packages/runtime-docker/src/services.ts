@@ -50,7 +50,7 @@ export function dockerBox(id: string, spec: RuntimeSpec, context: BoxContext, pr
   return new DockerBox(id, spec, context, {
     network: new JoinedNetwork(services.network),
     companions: services,
-    adjust: (options) => Promise.resolve(services.volumes.mount(options, spec.volumes)),
+    adjust: (options) => Promise.resolve(withSharedNames(services.volumes.mount(options, spec.volumes))),
   });
 }
 
@@ -133,8 +133,9 @@ class BoxServices implements Companions {
     const place = [...(user === null ? [] : ["--user", user]), "--cwd", service.workdir ?? image.workdir ?? "/"];
     const mounted = this.volumes.mount(options, service.volumes ?? []);
     return {
-      ...mounted,
-      ...(network instanceof JoinedNetwork ? {} : this.#networks.endpoint(service)),
+      ...(network instanceof JoinedNetwork
+        ? withSharedNames(mounted)
+        : { ...mounted, ...this.#networks.endpoint(service) }),
       Entrypoint: [...hold, ...place, "--", ...program],
       Labels: { ...mounted.Labels, [SERVICE_LABEL]: service.name },
     };
@@ -342,6 +343,15 @@ class BoxServices implements Companions {
     this.#failure ??= code === LOST ? null : error;
     return error;
   }
+}
+
+/** The engine's own list, which ours takes the place of. */
+const READ_ONLY_PATHS = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"] as const;
+
+/** Who shares a network has one file of names with the others: nobody may lead them elsewhere. */
+function withSharedNames(options: Dockerode.ContainerCreateOptions): Dockerode.ContainerCreateOptions {
+  const ReadonlyPaths = [...READ_ONLY_PATHS, "/etc/hosts", "/etc/resolv.conf"];
+  return { ...options, HostConfig: { ...options.HostConfig, ReadonlyPaths } };
 }
 
 /** A file, or what a folder contains. */
