@@ -65,10 +65,14 @@ export interface BackendBox {
   /** Whether the network of a frozen box can be changed. Default is `true`. */
   readonly changesNetworkWhileFrozen?: boolean;
   /**
-   * Changes the policy and proves that it is in force, from within unless the box is frozen. Absent with `networkChange: "none"`. When it throws, the box is
-   * unfit and stopped.
+   * Changes the policy, and shows that it is in force as far as the backend can tell. Absent with `networkChange: "none"`. One change at a time. When it throws, the
+   * box is unfit and stopped.
    */
-  setNetwork?(policy: NetworkPolicy, inside: HelperContext | null, clock: Deadline): Promise<void>;
+  setNetwork?(policy: NetworkPolicy, clock: Deadline): Promise<void>;
+  /**
+   * Shows the same from within, after `setNetwork`, unless the box is frozen; throws if it is not so. Where our helper cannot answer, the box is ended by its contents.
+   */
+  proveNetwork?(inside: HelperContext, clock: Deadline): Promise<void>;
 
   /** Absent with `freeze: "none"`. `look` says whether it worked. */
   freeze?(clock: Deadline): Promise<void>;

@@ -3,6 +3,7 @@ import {
   type Runtime,
   type RuntimeCapabilities,
   RuntimeError,
+  type RuntimeErrorCode,
   type RuntimeSpecInput,
 } from "@breakwater/runtime-api";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -179,6 +180,202 @@ describe("a change that the backend does not manage", () => {
     });
     expect([calls.includes("stop"), torn.state]).toEqual([true, "unfit"]);
     await expect(torn.exec(["true"])).rejects.toMatchObject({ code: "ERR_BOX_UNFIT" });
+  });
+});
+
+describe("changes that overlap", () => {
+  const NONE = { mode: "no-network" } as const;
+  const PUBLIC = { mode: "public" } as const;
+  const network = { initial: PUBLIC, later: [NONE, PUBLIC] } as const;
+
+  /** A backend whose changes take as long as they are told to, and what it did in which order. */
+  function slowBox(faults: Partial<BackendBox> = {}): {
+    readonly slow: Runtime;
+    readonly done: string[];
+    readonly letGo: () => void;
+  } {
+    const done: string[] = [];
+    const waiting: (() => void)[] = [];
+    let isOpen = false;
+    const slowly = async (what: string): Promise<void> => {
+      done.push(`${what} begins`);
+      if (!isOpen) await new Promise<void>((resolve) => waiting.push(resolve));
+      done.push(`${what} ends`);
+    };
+    let state: "running" | "frozen" = "running";
+    const { box: slow } = box(
+      {
+        look: async () => state,
+        setNetwork: async ({ mode }) => slowly(mode),
+        freeze: async () => {
+          await slowly("freeze");
+          state = "frozen";
+        },
+        thaw: async () => {
+          await slowly("thaw");
+          state = "running";
+        },
+        ...faults,
+      },
+      { network },
+    );
+    const letGo = (): void => {
+      isOpen = true;
+      for (const resolve of waiting.splice(0)) resolve();
+    };
+    return { slow, done, letGo };
+  }
+
+  it("are made one after another, so that the policy of the last call is in force", async () => {
+    const { slow, done, letGo } = slowBox();
+    await slow.start();
+    const settled: string[] = [];
+    const calls = ([NONE, PUBLIC, NONE] as const).map((policy, index) =>
+      slow.setNetwork(policy).then(() => settled.push(`${index} ${policy.mode}`)),
+    );
+    await sleep(50);
+    expect([done, settled]).toEqual([["no-network begins"], []]);
+    letGo();
+    await Promise.all(calls);
+    const inTurn = ["no-network", "public", "no-network"].flatMap((mode) => [`${mode} begins`, `${mode} ends`]);
+    expect([done, settled]).toEqual([inTurn, ["0 no-network", "1 public", "2 no-network"]]);
+  });
+
+  it("of different kinds are made one after another too", async () => {
+    const { slow, done, letGo } = slowBox();
+    await slow.start();
+    const calls = [slow.freeze(), slow.setNetwork(NONE), slow.thaw(), slow.setNetwork(PUBLIC)];
+    await sleep(50);
+    expect(done).toEqual(["freeze begins"]);
+    letGo();
+    await Promise.all(calls);
+    const inTurn = ["freeze", "no-network", "thaw", "public"].flatMap((what) => [`${what} begins`, `${what} ends`]);
+    expect([done, slow.state]).toEqual([inTurn, "running"]);
+  });
+
+  it("end with the first that fails: none is made in a box that was stopped", async () => {
+    const asked: string[] = [];
+    const { slow } = slowBox({
+      setNetwork: async ({ mode }) => {
+        asked.push(mode);
+        throw new Error("half-way");
+      },
+    });
+    await slow.start();
+    const codes = [slow.setNetwork(NONE), slow.setNetwork(PUBLIC)].map(async (call) =>
+      call.then(
+        () => "done",
+        ({ code }: RuntimeError) => code,
+      ),
+    );
+    expect(await Promise.all(codes)).toEqual(["ERR_NETWORK_CHANGE", "ERR_BOX_UNFIT"]);
+    expect([asked, slow.state]).toEqual([["no-network"], "unfit"]);
+  });
+
+  it("leave no box running when one is given up that waits: its policy may be the stricter one", async () => {
+    const { slow, letGo } = slowBox();
+    await slow.start();
+    const first = slow.setNetwork(PUBLIC).catch(() => undefined);
+    await expect(slow.setNetwork(NONE, { timeoutMs: 30 })).rejects.toMatchObject({ code: "ERR_NETWORK_CHANGE" });
+    expect(slow.state).toBe("unfit");
+    letGo();
+    await first;
+    expect(slow.state).toBe("unfit");
+  });
+});
+
+describe("a change of the network that is in force", () => {
+  const network = { initial: { mode: "public" }, later: [{ mode: "no-network" }] } as const;
+  const stop: BackendBox["stop"] = async () => ({
+    proof: proofOf("1", "runs", "no"),
+    exitCode: 137,
+    endedBefore: false,
+  });
+  const failure = (code: RuntimeErrorCode): RuntimeError =>
+    new RuntimeError({ code, driver: "test", operation: "setNetwork", message: "no" });
+
+  // Else an agent that ends our helpers could choose a retry.
+  it.each(["ERR_TRANSFER", "ERR_EXEC_START", "ERR_TIMEOUT", "ERR_BOX_UNFIT"] as const)(
+    "and cannot be shown from within (%s) ends the box by its contents",
+    async (code) => {
+      const prevented = async (): Promise<never> => {
+        throw failure(code);
+      };
+      const { box: hostile } = box({ stop, proveNetwork: prevented }, { network });
+      await hostile.start();
+      await expect(hostile.setNetwork({ mode: "no-network" })).rejects.toMatchObject({ code: "ERR_BOX_LOST" });
+      expect([hostile.state, (await hostile.report()).endedBy]).toEqual(["stopped", "contents"]);
+      await expect(hostile.setNetwork({ mode: "no-network" })).rejects.toMatchObject({ code: "ERR_BOX_LOST" });
+    },
+  );
+
+  it.each(["ERR_NETWORK_CHANGE", "ERR_BACKEND", "ERR_EXEC_UNKNOWN"] as const)(
+    "is not for what is seen within, or for the backend's failure (%s)",
+    async (code) => {
+      const refuted = async (): Promise<never> => {
+        throw failure(code);
+      };
+      const { box: torn } = box({ stop, proveNetwork: refuted }, { network });
+      await torn.start();
+      await expect(torn.setNetwork({ mode: "no-network" })).rejects.toMatchObject({ code: "ERR_NETWORK_CHANGE" });
+      expect([torn.state, (await torn.report()).endedBy]).toEqual(["unfit", "stopped"]);
+    },
+  );
+
+  it("is not shown from within while the box is frozen", async () => {
+    const { box: frozen, calls } = box({ proveNetwork: async () => undefined }, { network });
+    await frozen.start();
+    await frozen.setNetwork({ mode: "no-network" });
+    expect(calls.filter((call) => call === "proveNetwork")).toHaveLength(1);
+    await frozen.freeze();
+    await frozen.setNetwork({ mode: "public" });
+    expect(calls.filter((call) => call === "proveNetwork")).toHaveLength(1);
+  });
+});
+
+describe("a box that is unfit", () => {
+  /** A program of which something is left. */
+  const unkillable: BackendBox["openExec"] = async () => {
+    const helper = new ScriptedHelper();
+    helper.onFrame = ({ type }) => {
+      if (type !== "R") return;
+      helper.conclude({ exit: 0, survivors: [7] });
+      helper.end();
+    };
+    return helper;
+  };
+
+  it("because a program may go on is stopped when it has been shown to have stopped, and its files can be read", async () => {
+    let count = 0;
+    const { box: unfit } = box(
+      {
+        openExec: async (argv, clock) => (count++ === 0 ? endsAtOnce() : unkillable(argv, clock)),
+        locate: async (path) => ({ at: "missing", path }),
+      },
+      {},
+      { stop: "halted" },
+    );
+    await unfit.start();
+    await expect(unfit.exec(["true"])).rejects.toMatchObject({ code: "ERR_BOX_UNFIT" });
+    expect(unfit.state).toBe("unfit");
+    await expect(unfit.readBounded("/x", { maxBytes: 1 })).rejects.toMatchObject({ code: "ERR_BOX_UNFIT" });
+    await unfit.stopConfirmed();
+    expect(unfit.state).toBe("stopped");
+    expect(await unfit.readBounded("/x", { maxBytes: 1 })).toBeNull();
+  });
+
+  it("because it has lost its network stays so", async () => {
+    const lost = new RuntimeError({ code: "ERR_NETWORK_LOST", driver: "test", operation: "exec", message: "ended" });
+    const { box: unfit } = box({
+      afterProgram: async () => {
+        throw lost;
+      },
+    });
+    await unfit.start();
+    await expect(unfit.exec(["true"])).rejects.toMatchObject({ code: "ERR_NETWORK_LOST" });
+    await unfit.stopConfirmed();
+    expect(unfit.state).toBe("unfit");
+    await expect(unfit.readBounded("/x", { maxBytes: 1 })).rejects.toMatchObject({ code: "ERR_NETWORK_LOST" });
   });
 });
 

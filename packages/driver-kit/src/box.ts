@@ -65,12 +65,18 @@ const TIMEOUT_MS = 60_000;
 const QUESTION_TIMEOUT_MS = 30_000;
 const USAGE_TIMEOUT_MS = 5000;
 const COUNTERS_TIMEOUT_MS = 3000;
+/** For showing a change from within: shorter than the change may take, so that it is known what took too long. */
+const PROOF_TIMEOUT_MS = 20_000;
 /** How long the backend may take to notice that a program or a box has ended. */
 const NOTICE_MS = 3000;
 const FIRST_PAUSE_MS = 50;
 const LONGEST_PAUSE_MS = 400;
 /** The exit code of a program that was killed, as those of a box are that is being ended. */
 const KILLED = 137;
+
+/** How calls of our helper fail that something in the box ends, stops or starves. */
+const PREVENTED_CODES = ["ERR_TRANSFER", "ERR_TIMEOUT", "ERR_EXEC_START", "ERR_BOX_UNFIT"] as const;
+const UNFIT_CODES = ["ERR_BOX_UNFIT", "ERR_NETWORK_LOST"] as const;
 
 const UNKNOWN_END: BoxEnd = { endedBy: "unknown", exitCode: null, ...UNKNOWN_USAGE };
 
@@ -109,8 +115,10 @@ class Box implements Runtime {
   #stopping = false;
   /** The box ran when we began to end it: an end from outside is ours. */
   #ending = false;
-  /** What made the box unfit, when it is that. */
-  #networkLost: RuntimeError | null = null;
+  /** What makes the box unfit for good. A kill that could not be confirmed does not: a stop confirms it. */
+  #broken: RuntimeError | null = null;
+  /** Settles when no change of the box is under way any more. */
+  #changed: Promise<unknown> = Promise.resolve();
 
   constructor({ driver, spec, probe, backend }: BoxOptions) {
     this.driver = driver;
@@ -186,14 +194,9 @@ class Box implements Runtime {
       this.#state = "gone";
       return error;
     } catch (leak) {
-      this.#state = "unfit";
       const leftovers = isRuntimeError(leak) ? leak.leftovers : [this.#backend.handle];
-      return this.#error(
-        "start",
-        "ERR_BOX_START",
-        `start failed, and what it had made could not be removed (${leftovers.join(", ")}); sweep later`,
-        { cause: error, leftovers },
-      );
+      const message = `start failed, and what it had made could not be removed (${leftovers.join(", ")}); sweep later`;
+      return this.#break(this.#error("start", "ERR_BOX_START", message, { cause: error, leftovers }));
     }
   }
 
@@ -230,9 +233,9 @@ class Box implements Runtime {
     throw this.#wrongState("exec", "it is being stopped");
   }
 
-  async #runHelper(argv: readonly string[], options: ExecOptions = {}): Promise<ExecResult> {
+  async #runHelper(argv: readonly string[], options: ExecOptions): Promise<ExecResult> {
     const request = { argv: [BOX_HELPER_PATH, ...argv], env: {}, cwd: "/", user: null };
-    return this.#runProgram({ timeoutMs: TIMEOUT_MS, ...options }, request);
+    return this.#runProgram(options, request);
   }
 
   async #runProgram(
@@ -319,7 +322,7 @@ class Box implements Runtime {
       files,
       directory: path,
       options: { ...options, timeoutMs: options?.timeoutMs ?? TRANSFER_TIMEOUT_MS },
-      runHelper: (argv, execOptions) => this.#runHelper(argv, execOptions),
+      runHelper: this.#inside("upload").runHelper,
     });
   }
 
@@ -460,8 +463,8 @@ class Box implements Runtime {
     return question(this.#inside(operation), { signal: options?.signal, timeoutMs: options?.timeoutMs ?? TIMEOUT_MS });
   }
 
-  #inside(operation: string): HelperContext {
-    const runHelper: HelperContext["runHelper"] = (argv, options) => this.#runHelper(argv, options);
+  #inside(operation: string, timeoutMs: number = TIMEOUT_MS): HelperContext {
+    const runHelper: HelperContext["runHelper"] = (argv, options) => this.#runHelper(argv, { timeoutMs, ...options });
     return { driver: this.driver, boxId: this.id, operation, runHelper };
   }
 
@@ -475,48 +478,93 @@ class Box implements Runtime {
         `setNetwork: the policy ${JSON.stringify(wanted)} is not among those that the spec announced`,
       );
     }
-    this.#requireState("setNetwork", "running", "frozen");
-    if (this.#state === "frozen" && this.#backend.changesNetworkWhileFrozen === false)
-      throw this.#wrongState("setNetwork", "thaw it first");
-    let hasBegun = false;
+    this.#requireNetworkChange();
+    await this.#inTurn((before) => this.#changeNetwork(wanted, before, options));
+  }
+
+  async #changeNetwork(
+    wanted: NetworkPolicy,
+    before: Promise<unknown>,
+    options: OperationOptions | undefined,
+  ): Promise<void> {
+    let step: "waiting" | "changing" | "proving" = "waiting";
     try {
       const what = `changing the network to ${wanted.mode}`;
       await this.#within("setNetwork", what, options, TIMEOUT_MS, async (clock) => {
+        await clock.race(before);
+        this.#requireNetworkChange();
         await this.#requireAlive("setNetwork", clock);
-        hasBegun = true;
-        const inside = this.#state === "running" ? this.#inside("setNetwork") : null;
-        await this.#backend.setNetwork?.(wanted, inside, clock);
+        step = "changing";
+        await this.#backend.setNetwork?.(wanted, clock);
+        if (this.#state === "running") {
+          step = "proving";
+          await this.#backend.proveNetwork?.(this.#inside("setNetwork", PROOF_TIMEOUT_MS), clock);
+        }
+        step = "changing";
         await this.#requireAlive("setNetwork", clock);
       });
       this.#network = wanted;
     } catch (error) {
-      if (!hasBegun && (error instanceof TypeError || isRuntimeError(error, "ERR_BOX_LOST", "ERR_BOX_STATE")))
-        throw error;
-      if (isRuntimeError(error, "ERR_BOX_LOST")) {
-        const why = await this.#whyNot("setNetwork", error);
-        if (!this.#runs) throw why;
-      }
-      if (this.#runs) this.#state = "unfit";
-      // Nothing may go on under a policy that nobody knows.
-      const leftovers = await this.stopConfirmed().then(
-        () => [],
-        () => [this.#backend.handle],
-      );
-      const message = `it is not known that the network is ${wanted.mode} now; tear the box down`;
-      throw this.#error("setNetwork", "ERR_NETWORK_CHANGE", message, { cause: error, leftovers });
+      throw await this.#networkNotChanged(wanted, step, error);
     }
+  }
+
+  /** Nothing may go on under a policy that nobody knows. Gives the error to be thrown. */
+  async #networkNotChanged(
+    wanted: NetworkPolicy,
+    step: "waiting" | "changing" | "proving",
+    cause: unknown,
+  ): Promise<unknown> {
+    const isRefused =
+      cause instanceof TypeError || isRuntimeError(cause, "ERR_BOX_LOST", "ERR_BOX_STATE", ...UNFIT_CODES);
+    if (step === "waiting" && isRefused) return cause;
+    if (isRuntimeError(cause, "ERR_BOX_LOST")) {
+      const why = await this.#whyNot("setNetwork", cause);
+      if (!this.#runs) return why;
+    }
+    // What runs in the box can end, stop and starve our helper. By that it must not be able to bring about a failure of the backend.
+    const isPrevented = step === "proving" && isRuntimeError(cause, ...PREVENTED_CODES);
+    const message = `it is not known that the network is ${wanted.mode} now; tear the box down`;
+    const failure = this.#error("setNetwork", "ERR_NETWORK_CHANGE", message, { cause });
+    if (this.#runs) {
+      if (isPrevented) this.#state = "unfit";
+      else this.#break(failure);
+    }
+    try {
+      await this.stopConfirmed();
+    } catch {
+      return this.#break(
+        this.#error("setNetwork", "ERR_NETWORK_CHANGE", message, { cause, leftovers: [this.#backend.handle] }),
+      );
+    }
+    if (!isPrevented || this.#state !== "stopped") return failure;
+    this.#end = { ...(this.#end ?? UNKNOWN_END), endedBy: "contents" };
+    const ended = `what runs in the box kept our helper from showing that the network is ${wanted.mode} now, so the box was stopped; see report()`;
+    return this.#error("setNetwork", "ERR_BOX_LOST", ended, { cause });
+  }
+
+  #requireNetworkChange(): void {
+    this.#requireState("setNetwork", "running", "frozen");
+    if (this.#state === "frozen" && this.#backend.changesNetworkWhileFrozen === false)
+      throw this.#wrongState("setNetwork", "thaw it first");
+  }
+
+  /** Changes of the box as a whole are made one after another, in the order of the calls: a later one waits for `before`, whatever comes of it. */
+  async #inTurn(change: (before: Promise<unknown>) => Promise<void>): Promise<void> {
+    const before = this.#changed;
+    const changing = change(before);
+    this.#changed = Promise.allSettled([before, changing]);
+    await changing;
   }
 
   // Freeze.
 
   async freeze(options?: OperationOptions): Promise<void> {
-    if (this.#freezes) this.#requireState("freeze", "running");
-    await this.#changeTo("frozen", "freeze", options);
+    await this.#inTurn((before) => this.#changeTo("frozen", "freeze", before, options));
   }
 
   async thaw(options?: OperationOptions): Promise<void> {
-    if (this.#freezes) this.#requireState("thaw", "frozen");
-    await this.#changeTo("running", "thaw", options);
+    await this.#inTurn((before) => this.#changeTo("running", "thaw", before, options));
   }
 
   get #freezes(): boolean {
@@ -527,11 +575,15 @@ class Box implements Runtime {
   async #changeTo(
     wanted: "running" | "frozen",
     operation: "freeze" | "thaw",
+    before: Promise<unknown>,
     options: OperationOptions | undefined,
   ): Promise<void> {
+    const from = wanted === "frozen" ? "running" : "frozen";
     if (!this.#freezes)
       throw this.#error(operation, "ERR_UNSUPPORTED", "boxes cannot be frozen here; use another backend");
     await this.#within(operation, `${operation} of the box`, options, TIMEOUT_MS, async (clock) => {
+      await clock.race(before);
+      this.#requireState(operation, from);
       for (;;) {
         let refusal: unknown;
         try {
@@ -562,7 +614,6 @@ class Box implements Runtime {
 
   async stopConfirmed(options?: OperationOptions): Promise<Proof> {
     this.#requireState("stopConfirmed", "running", "frozen", "unfit", "stopped");
-    const wasUnfit = this.#state === "unfit";
     let proof: Proof;
     this.#stopping = true;
     try {
@@ -575,7 +626,7 @@ class Box implements Runtime {
       const leftovers = [this.#backend.handle];
       throw this.#error("stopConfirmed", "ERR_STOP_UNCONFIRMED", message, { cause: error, leftovers });
     }
-    if (!wasUnfit) this.#state = "stopped";
+    if (this.#broken === null) this.#state = "stopped";
     return proof;
   }
 
@@ -687,12 +738,16 @@ class Box implements Runtime {
     try {
       return await asked;
     } catch (error) {
-      if (isRuntimeError(error, "ERR_NETWORK_LOST") && this.#runs) {
-        this.#state = "unfit";
-        this.#networkLost = error;
-      }
+      if (isRuntimeError(error, "ERR_NETWORK_LOST") && (this.#runs || this.#state === "unfit")) this.#break(error);
       throw error;
     }
+  }
+
+  /** The box is unfit from now on, and stays so when it has been shown to have stopped. Gives the error back. */
+  #break(error: RuntimeError): RuntimeError {
+    this.#state = "unfit";
+    this.#broken = error;
+    return error;
   }
 
   async #requireAlive(operation: string, clock: Deadline): Promise<"running" | "frozen"> {
@@ -780,13 +835,13 @@ class Box implements Runtime {
       if (this.#stopping && !states.includes("stopped")) throw this.#wrongState(operation, "it is being stopped");
       return;
     }
-    if (this.#state === "unfit" && this.#networkLost !== null) {
-      const message = `${operation} is not possible: the box has lost its network; tear it down`;
-      throw this.#error(operation, "ERR_NETWORK_LOST", message, { cause: this.#networkLost });
-    }
     if (this.#state === "unfit") {
-      const message = `${operation} is not possible: a promise about the box could not be kept; tear it down`;
-      throw this.#error(operation, "ERR_BOX_UNFIT", message);
+      const hasLostNetwork = isRuntimeError(this.#broken, "ERR_NETWORK_LOST");
+      const why = hasLostNetwork ? "the box has lost its network" : "a promise about the box could not be kept";
+      const message = `${operation} is not possible: ${why}; tear it down`;
+      throw this.#error(operation, hasLostNetwork ? "ERR_NETWORK_LOST" : "ERR_BOX_UNFIT", message, {
+        cause: this.#broken ?? undefined,
+      });
     }
     if (this.#end !== null && this.#end.endedBy !== "stopped")
       throw this.#error(operation, "ERR_BOX_LOST", `${operation} is not possible: the box has ended; see report()`);

@@ -9,7 +9,7 @@ export interface OperationOptions {
 
 /**
  * `new` → `starting` → `running` ⇄ `frozen` → `stopped` → `gone`. `unfit`: a promise could not be kept (a program that cannot be ended, a
- * network policy that is not known to hold), only teardown is left.
+ * network policy that is not known to hold); it can be stopped and torn down, and is `stopped` by the former if only the end of a program was in doubt.
  * A box that ended without us is found out by the next operation; until then its state is what we last knew.
  */
 export type RuntimeState = "new" | "starting" | "running" | "frozen" | "stopped" | "unfit" | "gone";
@@ -81,7 +81,8 @@ export interface DownloadLimits {
 /**
  * Why a box no longer runs, from the backend's own records.
  *
- * - `memory`: its own memory limit; `lifetime`: its own lifetime; `contents`: our hold ended by itself. These count as ended by its contents.
+ * - `memory`: its own memory limit; `lifetime`: its own lifetime; `contents`: our hold ended by itself, or what ran in the box kept us from showing that its network
+ *   policy is in force. These count as ended by its contents.
  * - `stopped`: we stopped it. `outside`: something else ended it. `unknown`: there is no record.
  */
 export type EndedBy = "memory" | "lifetime" | "contents" | "stopped" | "outside" | "unknown";
@@ -202,7 +203,10 @@ export interface Runtime extends AsyncDisposable {
   /** Kills every process but our own programs, as far as the box's root can, and lists what remains. Only while the box runs. */
   killProcesses(options?: OperationOptions): Promise<KillReport>;
 
-  /** To a policy that the spec announced; another one is a `TypeError`. When it returns the policy holds; when it rejects the box is `unfit`. */
+  /**
+   * To a policy that the spec announced; another one is a `TypeError`. When it returns the policy holds; when it rejects nothing runs in the box any more: `ERR_NETWORK_CHANGE` and
+   * the box is `unfit`, or `ERR_BOX_LOST` where its contents were to blame. Calls that overlap are made one after another, in their order; so are those of `freeze` and `thaw`.
+   */
   setNetwork(policy: NetworkPolicy, options?: OperationOptions): Promise<void>;
 
   /** No process of the box runs until `thaw`; `exec` rejects with `ERR_BOX_STATE`, `download` and `readBounded` work. */

@@ -205,7 +205,7 @@ export class PrimeBox implements BackendBox {
   }
 
   /** New connections follow; open ones live on, which the capability says. */
-  async setNetwork(policy: NetworkPolicy, _inside: HelperContext | null, clock: Deadline): Promise<void> {
+  async setNetwork(policy: NetworkPolicy, clock: Deadline): Promise<void> {
     const { generation } = await this.#context.service.setEgress(clock, this.handle, egressLists(policy));
     await this.#untilEgressApplied(clock, generation);
   }
