@@ -1,8 +1,9 @@
-import type { PreparedImage, Runtime } from "@breakwater/runtime-api";
+import { isRuntimeError, type PreparedImage, type Runtime } from "@breakwater/runtime-api";
 
 import { recordEgress } from "./egress.ts";
 import { waitUntilHealthy } from "./healthcheck.ts";
 import type { AgentBoxPlan, PlannedImage, VerifierBoxPlan } from "./plan.ts";
+import { startGate } from "./start-gate.ts";
 import { packTaskFolder } from "./task-folder-archive.ts";
 import { messageOf } from "./trial-error.ts";
 import { enter, type Trial } from "./trial.ts";
@@ -70,12 +71,9 @@ export class Boxes implements AsyncDisposable {
     image: PreparedImage,
     limits: { readonly signal: AbortSignal; readonly timeoutMs?: number },
   ): Promise<Runtime> {
-    const { driver, events, name } = this.#trial;
+    const { events } = this.#trial;
     const { signal } = limits;
-    const box = driver.create({ ...planned.spec, image: image.id, trial: name });
-    events.emit(`${of}-box.create`, { box: box.id, details: { image: image.id, network: planned.spec.network } });
-    this.#there.set(box, of);
-    await box.start({ signal, timeoutMs: limits.timeoutMs ?? START_TIMEOUT_MS });
+    const box = await this.#startWhenThereIsRoom(of, planned, image, limits);
     events.emit(`${of}-box.started`, { box: box.id });
 
     if (planned.staged !== null) {
@@ -87,6 +85,39 @@ export class Boxes implements AsyncDisposable {
       events.emit(`${of}-box.healthy`, { box: box.id, details: { attempts } });
     }
     return box;
+  }
+
+  /** A backend that has no room now is asked again, as long as there is time: each time for a box of its own, as nothing is left of a start that failed. */
+  async #startWhenThereIsRoom(
+    of: BoxKind,
+    { spec }: AgentBoxPlan | VerifierBoxPlan,
+    image: PreparedImage,
+    { signal, timeoutMs = START_TIMEOUT_MS }: { readonly signal: AbortSignal; readonly timeoutMs?: number },
+  ): Promise<Runtime> {
+    const { driver, events, name } = this.#trial;
+    const gate = startGate(driver);
+    const endsAt = performance.now() + timeoutMs;
+    for (;;) {
+      await gate.pass(of, signal);
+      const box = driver.create({ ...spec, image: image.id, trial: name });
+      events.emit(`${of}-box.create`, { box: box.id, details: { image: image.id, network: spec.network } });
+      this.#there.set(box, of);
+      try {
+        await box.start({ signal, timeoutMs: Math.max(1, Math.ceil(endsAt - performance.now())) });
+        gate.started();
+        return box;
+      } catch (error) {
+        if (!isRuntimeError(error, "ERR_BACKEND_QUOTA") || !error.retryable) {
+          gate.failed();
+          throw error;
+        }
+        const waitMs = gate.refused();
+        if (performance.now() + waitMs >= endsAt) throw error;
+        const proof = await box.teardownConfirmed({ timeoutMs: TEARDOWN_TIMEOUT_MS });
+        this.#there.delete(box);
+        events.emit(`${of}-box.waiting`, { box: box.id, proof, details: { waitMs, reason: messageOf(error) } });
+      }
+    }
   }
 
   /** Steps 7 and 12. Throws if the box cannot be shown to be gone. */

@@ -1,4 +1,4 @@
-import { closeSync, constants, openSync, writeSync } from "node:fs";
+import { closeSync, constants, ftruncateSync, openSync, readFileSync, writeSync } from "node:fs";
 import type { Proof } from "@breakwater/runtime-api";
 
 import type { Redactor } from "./redact.ts";
@@ -7,8 +7,10 @@ import type { Redactor } from "./redact.ts";
 export type TrialEventType =
   | "trial.started"
   | "trial.planned"
+  | "trial.resumed"
   | "image.prepared"
   | "agent-box.create"
+  | "agent-box.waiting"
   | "agent-box.started"
   | "agent-box.healthy"
   | "step.started"
@@ -25,8 +27,10 @@ export type TrialEventType =
   | "agent.frozen"
   | "agent.thawed"
   | "artifact.collected"
+  | "work.saved"
   | "agent-box.gone"
   | "verifier-box.create"
+  | "verifier-box.waiting"
   | "verifier-box.started"
   | "verifier-box.healthy"
   | "verifier-box.cleared"
@@ -76,18 +80,37 @@ export class EventLog implements Disposable {
   /** When each type of event happened last in each step. */
   readonly #last = new Map<string, string>();
 
-  /** `file`: must not exist; `null` = nothing is written. What `onEvent` throws is not ours to handle and is dropped. */
+  /**
+   * `file`: must not exist; `null` = nothing is written. With `goesOn` it is that of a trial that was interrupted: what is added comes after what it has. What
+   * `onEvent` throws is not ours to handle and is dropped.
+   */
   constructor(options: {
     readonly trial: string;
     readonly redactor: Redactor;
     readonly file: string | null;
     readonly onEvent?: ((event: TrialEvent) => void) | undefined;
+    readonly goesOn?: boolean | undefined;
   }) {
     this.#trial = options.trial;
     this.#redactor = options.redactor;
     this.#onEvent = options.onEvent;
-    const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_APPEND;
+    const goesOn = options.goesOn === true;
+    const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_APPEND | (goesOn ? 0 : constants.O_EXCL);
     this.#file = options.file === null ? null : openSync(options.file, flags, 0o644);
+    if (options.file !== null && this.#file !== null && goesOn) this.#takeUp(options.file, this.#file);
+  }
+
+  /** A line that its process did not come to end is cut off: it says nothing for sure. */
+  #takeUp(path: string, file: number): void {
+    const content = readFileSync(path);
+    const whole = content.subarray(0, content.lastIndexOf("\n") + 1);
+    if (whole.length < content.length) ftruncateSync(file, whole.length);
+    for (const line of whole.toString("utf8").split("\n")) {
+      if (line === "") continue;
+      const { sequence, step, type, at } = JSON.parse(line) as TrialEvent;
+      this.#sequence = sequence;
+      this.#last.set(`${step ?? ""}/${type}`, at);
+    }
   }
 
   /** What follows belongs to this step of the task; `null` = to none. */

@@ -19,9 +19,10 @@ import { grade, type GradeOptions, type Verify } from "./grade.ts";
 import type { ArtifactPlan, StepPlan, VerifierBoxPlan } from "./plan.ts";
 import { makeAgentLogs, prepareSharedGround, prepareVerifierBox } from "./restore.ts";
 import { combineRewards, isEnough } from "./reward.ts";
+import { confirmAgentBoxGone, restoreCollected, saveWork, type SavedWork } from "./saved-work.ts";
 import { setUpStep } from "./step-setup.ts";
 import { messageOf, TrialFailure } from "./trial-error.ts";
-import { enter, newStepRecord, type Step, type Trial } from "./trial.ts";
+import { enter, newStepRecord, warn, type Step, type StepRecord, type Trial } from "./trial.ts";
 import { VerifierDeadline } from "./verifier-deadline.ts";
 
 /** Who works and who grades. */
@@ -70,17 +71,56 @@ export async function followPlan(trial: Trial, workers: Workers): Promise<void> 
       );
     if (!(await endStep(step))) break;
   }
-  trial.events.enterStep(null);
-  const rewards = trial.record.steps.flatMap((step) => (step.rewards === null ? [] : [step.rewards]));
-  trial.record.rewards = combineRewards(trial.plan.rewardStrategy, rewards);
+  combine(trial);
+}
+
+/** Steps 8. to 12. with what was collected by a process that has ended, or before a failure that may pass. The agent is not asked again. */
+export async function gradeSavedWork(trial: Trial, work: SavedWork, verify: Verify | undefined): Promise<void> {
+  const { events, folder, plan, record } = trial;
+  await using boxes = new Boxes(trial);
+  const images = await prepareImages(trial);
+  const index = record.steps.length - 1;
+  const outcome = record.steps[index];
+  if (outcome === undefined) throw new Error("saved work has no step");
+  const step = inStep(trial, outcome, index);
+  const { box } = outcome.plan.verifier;
+  if (box === null) throw new Error("saved work is of a step that is graded in the agent's box");
+  const image = images.verifiers[index] ?? images.agent;
+  if (image.id !== work.verifierImage)
+    warn(trial, "the verifier's image", `is ${image.id}; when the agent worked it was ${work.verifierImage}`);
+  events.enterStep(outcome.plan.name);
+
+  // 7. The agent's box is gone
+  enter(trial, "teardown");
+  await confirmAgentBoxGone(trial, work);
+  const collected = restoreCollected(folder, work, placeArtifacts(trial, outcome.plan, images.agent));
+  refuseIncompleteArtifacts(step);
+
+  // 8. to 12. The verifier's box. What an earlier one has left of its logs is none of this one's.
+  await step.folder.removeTree("verifier");
+  await gradeInOwnBox(step, boxes, box, image, collected, verify);
+  await endStep(step);
+  if (plan.steps.length !== record.steps.length) throw new Error("saved work is not of the last step");
+  combine(trial);
+}
+
+function combine({ events, plan, record }: Trial): void {
+  events.enterStep(null);
+  const rewards = record.steps.flatMap((step) => (step.rewards === null ? [] : [step.rewards]));
+  record.rewards = combineRewards(plan.rewardStrategy, rewards);
 }
 
 function beginStep(trial: Trial, plan: StepPlan, index: number): Step {
-  const { name } = plan;
   const outcome = newStepRecord(plan);
   trial.record.steps.push(outcome);
-  trial.events.enterStep(name);
-  if (name !== null) trial.events.emit("step.started", { details: { mode: plan.mode, modeFrom: plan.modeFrom } });
+  trial.events.enterStep(plan.name);
+  if (plan.name !== null) trial.events.emit("step.started", { details: { mode: plan.mode, modeFrom: plan.modeFrom } });
+  return inStep(trial, outcome, index);
+}
+
+function inStep(trial: Trial, outcome: StepRecord, index: number): Step {
+  const { plan } = outcome;
+  const { name } = plan;
   return {
     ...trial,
     step: plan,
@@ -92,8 +132,9 @@ function beginStep(trial: Trial, plan: StepPlan, index: number): Step {
 }
 
 /** Whether the next step is to be done, if there is one. */
-async function endStep({ step, outcome, events, folder }: Step): Promise<boolean> {
-  await folder.removeSpools();
+async function endStep({ step, outcome, events, folder, isLast }: Step): Promise<boolean> {
+  // Those of the last one are all that a process that takes over has, until the result is on disk.
+  if (!isLast) await folder.removeSpools();
   const isReached = isEnough(outcome.rewards ?? {}, step.minReward);
   if (step.name !== null)
     events.emit("step.ended", { details: { rewards: outcome.rewards, minReward: step.minReward, isReached } });
@@ -115,6 +156,7 @@ async function gradeSeparate(
   // 5. to 7. Nothing of the agent's runs; what may cross over is taken; its box is gone, or stays frozen for the next step
   const from = await quietenAgentBox(step, agentBox, step.isLast);
   const collected = await collectArtifacts(step, agentBox, artifacts, from);
+  if (step.isLast && step.savesWork) await saveWork(step, agentBox, image, collected);
   if (step.isLast || record.agentBoxEndedBy !== null) {
     enter(step, "teardown");
     await boxes.tearDown(agentBox);

@@ -35,6 +35,7 @@ const RESULT: TrialResult = {
   deniedConnections: { agent: 0, verifier: 0 },
   warnings: [],
   leftovers: [],
+  retries: [],
 };
 /** Everything happened, second by second, in the order of this list. */
 const ORDER = [

@@ -44,6 +44,18 @@ export interface TrialResult extends StepOutcome {
   readonly warnings: readonly TasksetProblem[];
   /** Ids of what could not be shown to be gone; `sweep` finds it. */
   readonly leftovers: readonly string[];
+  /** What a job has tried before and found no reward for; oldest first. */
+  readonly retries: readonly Retried[];
+}
+
+/** An attempt at a trial that ended for a reason that may pass. */
+export interface Retried {
+  /** What was tried again then: all of it, or the grading of what the agent had handed in. */
+  readonly again: "trial" | "grading";
+  /** ISO 8601, UTC. */
+  readonly startedAt: string;
+  readonly finishedAt: string;
+  readonly error: TrialError;
 }
 
 /** One of several steps. */

@@ -4,7 +4,7 @@ import type { Runtime, RuntimeCapabilities, RuntimeDriver } from "@breakwater/ru
 import type { Agent } from "./agents.ts";
 import { describePlan } from "./describe-plan.ts";
 import { EventLog, type TrialEvent } from "./events.ts";
-import { followPlan } from "./follow-plan.ts";
+import { followPlan, gradeSavedWork } from "./follow-plan.ts";
 import type { Verify } from "./grade.ts";
 import type { HarborFacts } from "./harbor-files.ts";
 import type { TrialOptions } from "./options.ts";
@@ -12,8 +12,9 @@ import type { TrialPlan } from "./plan.ts";
 import { planTrial } from "./plan-trial.ts";
 import { createRedactor, secretValues } from "./redact.ts";
 import { writeResult } from "./result-files.ts";
-import type { StepOutcome, StepResult, TrialResult } from "./result.ts";
+import type { Retried, StepOutcome, StepResult, TrialResult } from "./result.ts";
 import { headlineReward, type Rewards } from "./reward.ts";
+import { loadWork, restoreRecord, type SavedWork } from "./saved-work.ts";
 import { digestTask } from "./task-digest.ts";
 import type { Task } from "./task.ts";
 import { describeFailure, messageOf, type TrialError } from "./trial-error.ts";
@@ -47,32 +48,65 @@ export interface RunTrialOptions extends TrialOptions {
  * trial's folder cannot be made.
  */
 export async function runTrial(task: Task, options: RunTrialOptions): Promise<TrialResult> {
-  const startedAt = new Date();
+  return await conduct(task, options, { from: "beginning", savesWork: false, retries: [] });
+}
+
+/** What a job knows of a trial besides its options. */
+export interface Conduct {
+  /** `saved`: with the work that was collected earlier. The trial's folder has it, and there is no agent. */
+  readonly from: "beginning" | "saved";
+  /** Whether collected work is kept in the trial's folder until the trial is over, and beyond if grading it again may help. */
+  readonly savesWork: boolean;
+  readonly retries: readonly Retried[];
+}
+
+/** `runTrial` for jobs. Going on with saved work needs `outputDir` and `trialName`, and rejects if there is none. */
+export async function conduct(task: Task, options: RunTrialOptions, how: Conduct): Promise<TrialResult> {
+  const { folder: opened, work } = how.from === "saved" ? await reopen(options) : { folder: null, work: null };
+  const startedAt = work === null ? new Date() : new Date(work.startedAt);
   const name = options.trialName ?? makeTrialName(task.shortName);
   checkTrialName(name);
 
   // 1. Every decision, and every refusal
   const { driver, signal = new AbortController().signal } = options;
   const decided = await decide(task, options, signal);
-  await using folder = await TrialFolder.create(options.outputDir, name);
+  await using folder = opened ?? (await TrialFolder.create(options.outputDir, name));
+  // Until the result is on disk, nothing else has the work.
+  folder.keepsSpools = how.savesWork;
   const plan = "plan" in decided ? decided.plan : null;
   const redactor = createRedactor(plan === null ? [] : secretValues(task, plan, options));
   const file = await folder.path("events.jsonl");
-  using events = new EventLog({ trial: name, redactor, file, onEvent: options.onEvent });
+  using events = new EventLog({ trial: name, redactor, file, onEvent: options.onEvent, goesOn: work !== null });
   const record = newRecord();
-  events.emit("trial.started", { details: { task: task.name, directory: task.directory, driver: driver.name } });
+  const about = { task: task.name, directory: task.directory, driver: driver.name };
+  events.emit(work === null ? "trial.started" : "trial.resumed", { details: about });
 
   let error: TrialError | null = null;
   try {
     if ("failure" in decided) throw decided.failure;
     const { capabilities } = decided;
     const mode = task.steps.length === 0 ? decided.plan.steps[0].mode : null;
-    events.emit("trial.planned", { details: { mode, decisions: describePlan(decided.plan) } });
     const { agent, verify, agentRuntime } = options;
-    await followPlan(
-      { name, driver, capabilities, plan: decided.plan, events, folder, redactor, signal, record },
-      { agent, verify, agentRuntime },
-    );
+    const savesWork = how.savesWork && folder.directory !== null;
+    const trial = {
+      name,
+      driver,
+      capabilities,
+      plan: decided.plan,
+      events,
+      folder,
+      redactor,
+      savesWork,
+      signal,
+      record,
+    };
+    if (work !== null) {
+      restoreRecord(trial, work);
+      await gradeSavedWork(trial, work, verify);
+    } else {
+      events.emit("trial.planned", { details: { mode, decisions: describePlan(decided.plan) } });
+      await followPlan(trial, { agent, verify, agentRuntime });
+    }
   } catch (failure) {
     const { phase, artifactsAreSafe } = record;
     error = describeFailure(failure, { phase, artifactsAreSafe, aborted: signal.aborted });
@@ -117,6 +151,7 @@ export async function runTrial(task: Task, options: RunTrialOptions): Promise<Tr
     deniedConnections: record.deniedConnections,
     warnings,
     leftovers: record.leftovers,
+    retries: how.retries,
   });
   if (folder.directory === null) return result;
   try {
@@ -130,10 +165,28 @@ export async function runTrial(task: Task, options: RunTrialOptions): Promise<Tr
       at: (type, step) => events.lastAt(type, step),
     };
     await writeResult(folder, result, facts, redactor);
+    folder.keepsSpools = how.savesWork && mayGradeAgain(result) && (await loadWork(folder)) !== null;
     return result;
   } catch (failure) {
     return { ...result, warnings: [...warnings, notWritten("result.json", failure)] };
   }
+}
+
+async function reopen({
+  outputDir,
+  trialName,
+}: RunTrialOptions): Promise<{ readonly folder: TrialFolder; readonly work: SavedWork }> {
+  if (outputDir === undefined || trialName === undefined)
+    throw new TypeError("saved work is in a folder that has a name");
+  const folder = await TrialFolder.reopen(outputDir, trialName);
+  const work = await loadWork(folder);
+  if (work === null) throw new Error(`${trialName} has no saved work`);
+  return { folder, work };
+}
+
+/** An agent is never asked twice for what it has handed in: what failed since then is tried again without it. */
+export function mayGradeAgain({ error }: TrialResult): boolean {
+  return error !== null && error.retry !== "never";
 }
 
 /** Asks the backend what it can do, and plans. What the backend does not answer is a result; what cannot be done is thrown. */

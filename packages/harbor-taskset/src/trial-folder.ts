@@ -26,6 +26,8 @@ export function checkTrialName(name: string): void {
   }
 }
 
+const SPOOLS = ".spools";
+
 /** Room that all steps of a trial share. */
 interface Spools {
   readonly folder: string;
@@ -36,6 +38,8 @@ interface Spools {
 export class TrialFolder implements AsyncDisposable {
   /** Absolute; `null` if nothing is kept. */
   readonly directory: string | null;
+  /** Whether what was on its way from one box to the next outlives this process's part of the trial. Set by who may grade it again. */
+  keepsSpools = false;
   readonly #spools: Spools;
 
   private constructor(directory: string | null, spools: Spools) {
@@ -56,9 +60,22 @@ export class TrialFolder implements AsyncDisposable {
     const directory = resolve(outputDir, trialName);
     await mkdir(dirname(directory), { recursive: true });
     await mkdir(directory);
-    const spools = join(directory, ".spools");
+    const spools = join(directory, SPOOLS);
     await mkdir(spools, { mode: 0o700 });
     return new TrialFolder(directory, { folder: spools, count: 0 });
+  }
+
+  /** The folder of a trial that was begun before. Rejects if there is none. */
+  static async reopen(outputDir: string, trialName: string): Promise<TrialFolder> {
+    const directory = resolve(outputDir, trialName);
+    const folder = join(directory, SPOOLS);
+    const count = Math.max(0, ...(await readdir(folder)).filter((name) => /^\d+$/.test(name)).map(Number));
+    return new TrialFolder(directory, { folder, count });
+  }
+
+  /** A file of this name among the spools: it lives as long as they. */
+  spoolFile(name: string): string {
+    return join(this.#spools.folder, name);
   }
 
   /** The path of a file or folder of the trial, its parents made; `null` if nothing is kept. */
@@ -98,6 +115,11 @@ export class TrialFolder implements AsyncDisposable {
     if (path !== null) await writeFile(path, `${JSON.stringify(value, undefined, 2)}\n`);
   }
 
+  /** Removes a file or folder of the trial, if it is there. */
+  async removeTree(relativePath: string): Promise<void> {
+    if (this.directory !== null) await rm(join(this.directory, relativePath), { recursive: true, force: true });
+  }
+
   /** What was on its way has arrived: its room is needed no more. Best effort: nothing of a trial depends on it. */
   async removeSpools(): Promise<void> {
     const names = await readdir(this.#spools.folder).catch(() => []);
@@ -105,8 +127,9 @@ export class TrialFolder implements AsyncDisposable {
       await rm(join(this.#spools.folder, name), { recursive: true, force: true }).catch(() => undefined);
   }
 
-  /** Removes the spools. Best effort: nothing of a trial depends on it. */
+  /** Removes the spools, unless they are kept. Best effort: nothing of a trial depends on it. */
   async [Symbol.asyncDispose](): Promise<void> {
+    if (this.keepsSpools) return;
     await rm(this.#spools.folder, { recursive: true, force: true }).catch(() => undefined);
   }
 }

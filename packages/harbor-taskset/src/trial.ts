@@ -27,6 +27,8 @@ export interface Trial {
   readonly events: EventLog;
   readonly folder: TrialFolder;
   readonly redactor: Redactor;
+  /** Whether collected work is kept where it can be graded again. */
+  readonly savesWork: boolean;
   /** The caller's. What cleans up does not take it. */
   readonly signal: AbortSignal;
   /** What is known so far; becomes the result. */
