@@ -6,6 +6,7 @@ import { doctorCommand } from "./commands/doctor.ts";
 import { initCommand } from "./commands/init.ts";
 import { runCommand } from "./commands/run.ts";
 import { sweepCommand } from "./commands/sweep.ts";
+import { viewCommand } from "./commands/view.ts";
 
 /** Commands hand their exit code to `exit`; they throw `UsageError` for a caller's mistake. */
 export type Exit = (code: number) => void;
@@ -20,7 +21,7 @@ export function makeProgram(exit: Exit): Command {
     .showHelpAfterError("(breakwater --help lists the options)")
     .exitOverride()
     .addHelpText("after", "\nExample:\n  breakwater run -p ./tasks -a oracle --runtime docker\n");
-  for (const make of [runCommand, checkCommand, initCommand, sweepCommand, doctorCommand])
+  for (const make of [runCommand, viewCommand, checkCommand, initCommand, sweepCommand, doctorCommand])
     program.addCommand(make(exit).copyInheritedSettings(program));
   return program;
 }
