@@ -25,6 +25,7 @@ describe("a spec", () => {
       gpus: 0,
       network: { initial: { mode: "public" }, later: [] },
       services: [],
+      dependsOn: {},
       volumes: [],
       lifetimeMs: DEFAULT_LIFETIME_MS,
       entrypoint: true,

@@ -25,6 +25,8 @@ export interface RuntimeSpecInput {
     | undefined;
   /** Further boxes beside the main one, which start and go with it. Default is none. */
   readonly services?: readonly ServiceSpec[] | undefined;
+  /** What the main box waits for; those services that are not waited for start before it all the same. Default is nothing. */
+  readonly dependsOn?: ServiceSpec["dependsOn"];
   /** Of the main box: folders that it shares with services. Default is none. */
   readonly volumes?: readonly VolumeMount[] | undefined;
   /** The box ends by itself after this time, also when nobody is left to ask for it. Default is 6 hours. */
@@ -49,6 +51,7 @@ export interface RuntimeSpec {
   readonly gpus: number;
   readonly network: { readonly initial: NetworkPolicy; readonly later: readonly NetworkPolicy[] };
   readonly services: readonly ServiceSpec[];
+  readonly dependsOn: NonNullable<ServiceSpec["dependsOn"]>;
   readonly volumes: readonly VolumeMount[];
   readonly lifetimeMs: number;
   readonly entrypoint: boolean;
@@ -58,8 +61,8 @@ export interface RuntimeSpec {
 
 /**
  * A further box beside the main one, in the words of compose files. Its program is the image's, or what `entrypoint` and `command` say; when that ends, the service
- * has ended. Services start before the main box, each after those that it depends on; a service that depends on `main` starts after it. `start` returns when
- * all have started and those with a healthcheck are healthy.
+ * has ended. Services start before the main box, each after those that it depends on; a service that depends on `main` starts after it. `start` of the main box
+ * returns when all have started and those with a healthcheck are healthy.
  */
 export interface ServiceSpec {
   /** What other boxes reach it by: letters, digits, `_`, `.` and `-`, a letter or digit first. `main` is the main box. */
@@ -146,7 +149,7 @@ export function parseRuntimeSpec(input: RuntimeSpecInput): RuntimeSpec {
   if (input.trial !== undefined)
     check(input.trial !== "" && input.trial.length <= 200, "trial: expected 1 to 200 characters");
 
-  mistakes.push(...serviceMistakes(input.services ?? []), ...volumeMistakes("volumes", input.volumes));
+  mistakes.push(...serviceMistakes(input.services ?? [], input.dependsOn), ...volumeMistakes("volumes", input.volumes));
 
   const policy = (value: NetworkPolicy, key: string): NetworkPolicy => {
     try {
@@ -176,6 +179,7 @@ export function parseRuntimeSpec(input: RuntimeSpecInput): RuntimeSpec {
     gpus: input.gpus ?? 0,
     network: { initial, later },
     services: structuredClone(input.services ?? []),
+    dependsOn: { ...input.dependsOn },
     volumes: structuredClone(input.volumes ?? []),
     lifetimeMs: input.lifetimeMs ?? DEFAULT_LIFETIME_MS,
     entrypoint: input.entrypoint ?? true,
@@ -191,9 +195,17 @@ export function isServiceName(name: string): boolean {
   return SERVICE_NAME.test(name);
 }
 
-function serviceMistakes(services: readonly ServiceSpec[]): readonly string[] {
+function serviceMistakes(
+  services: readonly ServiceSpec[],
+  ofMain: NonNullable<ServiceSpec["dependsOn"]> = {},
+): readonly string[] {
   const mistakes: string[] = [];
   const byName = new Map(services.map((service) => [service.name, service]));
+  for (const [other, condition] of Object.entries(ofMain)) {
+    const service = byName.get(other);
+    if (service === undefined || (condition === "healthy" && service.healthcheck === undefined))
+      mistakes.push(`dependsOn: ${JSON.stringify(other)} cannot be waited for`);
+  }
   for (const [index, service] of services.entries()) {
     const { name, image, env = {}, workdir, user, dependsOn = {}, networks = [], copies = [] } = service;
     const check = (ok: boolean, key: string, mistake: string): void => {
@@ -221,7 +233,8 @@ function serviceMistakes(services: readonly ServiceSpec[]): readonly string[] {
       check(isHealthy, "dependsOn", `${JSON.stringify(other)} has no healthcheck`);
     }
   }
-  const circle = findCircle(byName);
+  const main: ServiceSpec = { name: MAIN_SERVICE, image: "main", dependsOn: ofMain };
+  const circle = findCircle(new Map([...byName, [MAIN_SERVICE, main]]));
   if (circle !== null) mistakes.push(`services: ${circle.join(" depends on ")}`);
   return mistakes;
 }

@@ -166,6 +166,7 @@ class BoxServices implements Companions {
     await this.volumes.make(clock, new Set(all.map(({ volume }) => volume)));
     await this.#networks.make(clock);
     await this.#startAll(clock, (service) => !this.#followsMain(service));
+    await this.#awaitAll(this.#spec.dependsOn, clock);
   }
 
   async after(clock: Deadline): Promise<void> {
@@ -185,13 +186,9 @@ class BoxServices implements Companions {
   async #startAll(clock: Deadline, isMeant: (service: ServiceSpec) => boolean): Promise<void> {
     const starting = new Map<string, Promise<void>>();
     const start = async (service: ServiceSpec): Promise<void> => {
-      for (const [name, condition] of Object.entries(service.dependsOn ?? {})) {
-        const other = this.#spec.services.find((one) => one.name === name);
-        if (other === undefined) continue;
-        if (isMeant(other)) await begin(other);
-        if (condition === "healthy") await this.#untilHealthy(other, clock);
-        if (condition === "completed") await this.#untilCompleted(other, clock);
-      }
+      const { dependsOn = {} } = service;
+      for (const other of this.#spec.services) if (Object.hasOwn(dependsOn, other.name) && isMeant(other)) await begin(other);
+      await this.#awaitAll(dependsOn, clock);
       await this.#start(service, clock);
     };
     const begin = async (service: ServiceSpec): Promise<void> => {
@@ -200,6 +197,14 @@ class BoxServices implements Companions {
       await begun;
     };
     await all(this.#spec.services.filter(isMeant).map(begin));
+  }
+
+  async #awaitAll(dependsOn: NonNullable<ServiceSpec["dependsOn"]>, clock: Deadline): Promise<void> {
+    for (const service of this.#spec.services) {
+      const condition = dependsOn[service.name];
+      if (condition === "healthy") await this.#untilHealthy(service, clock);
+      if (condition === "completed") await this.#untilCompleted(service, clock);
+    }
   }
 
   async #start(service: ServiceSpec, clock: Deadline): Promise<void> {
