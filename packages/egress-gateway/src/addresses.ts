@@ -22,9 +22,37 @@ export function isPublicAddress(address: string): boolean {
   return !NOT_PUBLIC.some((range) => parsed.match(range));
 }
 
-/** Whether an address is within a range of an allowlist, both in canonical form. */
-export function isWithin(address: string, range: string): boolean {
-  const parsed = ipaddr.parse(address);
-  const [network, bits] = ipaddr.parseCIDR(range);
-  return parsed.kind() === network.kind() && parsed.match(network, bits);
+/** Ranges of addresses, read once: a question costs one look-up for each length of prefix among them. */
+export class AddressRanges {
+  /** By family, length and prefix. */
+  readonly #ranges = new Map<string, string>();
+  readonly #lengths = { ipv4: new Set<number>(), ipv6: new Set<number>() };
+
+  /** In canonical form, with `/` and the length. */
+  constructor(ranges: Iterable<string>) {
+    for (const range of ranges) {
+      const [network, bits] = ipaddr.parseCIDR(range);
+      this.#lengths[network.kind()].add(bits);
+      this.#ranges.set(prefixOf(network.toByteArray(), bits), range);
+    }
+    for (const kind of ["ipv4", "ipv6"] as const) {
+      this.#lengths[kind] = new Set([...this.#lengths[kind]].toSorted((a, b) => b - a));
+    }
+  }
+
+  /** The narrowest range that has an address, or `null`. */
+  find(address: string): string | null {
+    const parsed = ipaddr.parse(address);
+    const bytes = parsed.toByteArray();
+    for (const bits of this.#lengths[parsed.kind()]) {
+      const range = this.#ranges.get(prefixOf(bytes, bits));
+      if (range !== undefined) return range;
+    }
+    return null;
+  }
+}
+
+function prefixOf(bytes: readonly number[], bits: number): string {
+  const kept = bytes.map((byte, at) => byte & (0xff00 >> Math.min(8, Math.max(0, bits - 8 * at))));
+  return `${kept.join(".")}/${bits}`;
 }

@@ -2,14 +2,15 @@ import { mkdir, rm } from "node:fs/promises";
 import type { Server as HttpServer } from "node:http";
 import { createServer, type Server, type Socket } from "node:net";
 import { join } from "node:path";
-import { type DenialRule, hostOfGreeting, locate, permit } from "./decide.ts";
+import { checkServerName, type DenialRule, hostOfGreeting, locate, permit } from "./decide.ts";
 import { answerDns } from "./dns.ts";
 import { destroy, Flow } from "./flow.ts";
 import { createHttpServer } from "./http-proxy.ts";
-import { dial, type Network } from "./network.ts";
+import type { Host } from "./hosts.ts";
+import { dial, IDLE_TIMEOUT_MS, type Network } from "./network.ts";
 import type { Policy } from "./policy.ts";
 import { type Denial, Records } from "./records.ts";
-import { join as joinSockets, readGreeting, refuseTls } from "./tls.ts";
+import { joinTls, readGreeting, refuseTls } from "./tls.ts";
 
 /** What the forwarder of a box says once it listens. */
 export interface ForwarderReport {
@@ -21,12 +22,14 @@ export interface ForwarderReport {
 
 /** A connection to an allowed host, or why there is none. */
 export type Reached =
-  | { readonly outcome: "reached"; readonly server: Socket; readonly flow: Flow }
+  | { readonly outcome: "reached"; readonly host: Host; readonly server: Socket; readonly flow: Flow }
   | { readonly outcome: "refused"; readonly rule: DenialRule }
   | { readonly outcome: "unresolved" | "unreachable" };
 
 const MAX_DNS_MESSAGE_BYTES = 4096;
 const DNS_IDLE_TIMEOUT_MS = 30_000;
+/** Twice as many as a forwarder has open for datagrams. */
+const MAX_DNS_CONNECTIONS = 128;
 const MAX_REPORT_BYTES = 4096;
 
 /** One box as the gateway sees it: a folder with a socket for each port, a policy, and what is under way. */
@@ -73,10 +76,9 @@ export class GatewayBox {
       server.prependListener("connection", (socket: Socket) => this.#accept(socket, () => undefined));
       return server;
     };
-    await this.#listen(
-      "53",
-      stream((socket) => this.#serveDns(socket)),
-    );
+    const names = stream((socket) => this.#serveDns(socket));
+    names.maxConnections = MAX_DNS_CONNECTIONS;
+    await this.#listen("53", names);
     await this.#listen("80", http("direct"));
     await this.#listen(
       "443",
@@ -100,7 +102,7 @@ export class GatewayBox {
     });
   }
 
-  /** From now on nothing else is allowed. Resolves with the number of flows that had to be cut, when they are closed. */
+  /** From now on nothing else is allowed. Resolves with the number of flows that had to be cut, when they are closed; rejects if one is not closed within 5 s. */
   async setPolicy(policy: Policy): Promise<number> {
     this.#policy = policy;
     const cut = [...this.#flows].filter((flow) => !flow.isAllowedBy(policy));
@@ -113,10 +115,10 @@ export class GatewayBox {
     this.#policy = null;
     this.#settleForwarder?.reject(new Error("the box was removed"));
     const closing = this.#servers.map((server) => new Promise<void>((resolve) => server.close(() => resolve())));
-    await Promise.all([...this.#flows].map((flow) => flow.cut()));
+    const cut = [...this.#flows].map((flow) => flow.cut());
     for (const socket of [...this.#clients, ...this.#lifelines]) destroy(socket);
-    await Promise.all(closing);
     await rm(this.#folder, { recursive: true, force: true });
+    await Promise.all([...cut, ...closing]);
   }
 
   deny(via: Denial["via"], host: string | null, port: number, rule: DenialRule): void {
@@ -130,11 +132,13 @@ export class GatewayBox {
       this.deny(via, written, port, permission.rule);
       return permission;
     }
+    // A request that was sent ahead outlives its client.
+    if (client.destroyed) return { outcome: "unreachable" };
     const { host, entry } = permission;
-    const flow = new Flow(host);
+    const flow = new Flow((policy) => policy.allows(host) !== null);
     this.#flows.add(flow);
     flow.add(client);
-    const onClose = (): void => void flow.cut();
+    const onClose = (): void => void flow.cut().catch(() => undefined);
     client.once("close", onClose);
     const finish = (): void => {
       this.#flows.delete(flow);
@@ -148,10 +152,13 @@ export class GatewayBox {
         return decision;
       }
       const server = await dial(this.#network, decision.addresses, port, flow.signal);
-      server.on("error", () => undefined).once("close", finish);
+      server
+        .on("error", () => undefined)
+        .once("close", finish)
+        .setTimeout(IDLE_TIMEOUT_MS, () => server.destroy());
       flow.add(server);
       this.records.allow(entry);
-      return { outcome: "reached", server, flow };
+      return { outcome: "reached", host, server, flow };
     } catch {
       finish();
       return { outcome: "unreachable" };
@@ -193,56 +200,65 @@ export class GatewayBox {
       refuseTls(socket);
       return;
     }
-    reached.server.write(bytes);
-    joinSockets(socket, reached.server);
+    const rule = await joinTls(socket, reached.server, bytes, (second) => checkServerName(reached.host, second));
+    if (rule !== null) this.deny("tls", named.host, 443, rule);
   }
 
   /** Port 53, over TCP and (in the same form, one question for each connection) over UDP. */
   #serveDns(socket: Socket): void {
     let received = Buffer.alloc(0);
+    let answered = Promise.resolve();
     socket.setTimeout(DNS_IDLE_TIMEOUT_MS, () => socket.destroy());
-    socket.on("end", () => socket.end());
+    // One question after the other, and only when the answer to the one before is on its way: what comes meanwhile waits with the sender.
     const answerAll = async (): Promise<void> => {
       while (received.length >= 2 && !socket.destroyed) {
         const length = received.readUInt16BE(0);
-        if (length > MAX_DNS_MESSAGE_BYTES) {
-          socket.destroy();
-          return;
-        }
+        if (length > MAX_DNS_MESSAGE_BYTES) throw new RangeError("a message that is too long");
         if (received.length < 2 + length) return;
         const question = received.subarray(2, 2 + length);
         received = received.subarray(2 + length);
-        const answer = await this.#answerDns(question);
-        if (answer === null) {
-          socket.destroy();
-          return;
-        }
+        const answer = await this.#answerDns(question, socket);
         const framed = Buffer.alloc(2 + answer.length);
         framed.writeUInt16BE(answer.length);
         framed.set(answer, 2);
-        socket.write(framed);
+        await new Promise<void>((resolve, reject) =>
+          socket.write(framed, (error) => (error ? reject(error) : resolve())),
+        );
       }
     };
     socket.on("data", (chunk: Buffer) => {
       received = Buffer.concat([received, chunk]);
-      // One question after the other; what comes meanwhile waits with the sender.
       socket.pause();
-      answerAll().then(
-        () => (socket.writableNeedDrain ? socket.once("drain", () => socket.resume()) : socket.resume()),
-        () => socket.destroy(),
+      answered = answerAll().then(
+        () => void socket.resume(),
+        () => void socket.destroy(),
       );
     });
+    socket.on("end", () => void answered.then(() => socket.end()));
   }
 
-  async #answerDns(question: Uint8Array): Promise<Uint8Array | null> {
-    if (this.#policy?.mode === "direct") return this.#network.relayDns(question).catch(() => null);
+  /** Rejects where there is no answer: what was asked is no question, or the name servers are mute, or must not be asked any more. */
+  async #answerDns(question: Uint8Array, client: Socket): Promise<Uint8Array> {
+    if (this.#policy?.mode === "direct") return this.#relayDns(question, client);
     const answer = answerDns(question, this.#policy);
-    if (answer === null) return null;
+    if (answer === null) throw new TypeError("no question");
     if (answer.refused !== null) {
       const permission = permit(this.#policy, 443, answer.refused);
       this.deny("dns", answer.refused, 53, permission.outcome === "refused" ? permission.rule : "host-invalid");
     }
     return answer.message;
+  }
+
+  async #relayDns(question: Uint8Array, client: Socket): Promise<Uint8Array> {
+    const flow = new Flow((policy) => policy.mode === "direct");
+    this.#flows.add(flow);
+    flow.add(client);
+    try {
+      return await this.#network.relayDns(question, flow.signal);
+    } finally {
+      flow.release(client);
+      this.#flows.delete(flow);
+    }
   }
 
   /** The forwarder's own connection: its report, and its life. It ends when we close the connection. */

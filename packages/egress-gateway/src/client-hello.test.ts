@@ -1,19 +1,10 @@
-import { connect } from "node:tls";
-import { Duplex } from "node:stream";
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { clientHello, records, type HelloExtension, serverName } from "../test/client-hello.ts";
+import { realHello } from "../test/tls-site.ts";
 import { ClientHelloReader, MAX_HELLO_BYTES, parseClientHello } from "./client-hello.ts";
 
 const named = { serverName: "example.com", encryptedClientHello: false };
-
-/** What Node's own TLS sends first. */
-function realHello(servername: string | undefined): Promise<Buffer> {
-  return new Promise((resolve) => {
-    const wire = new Duplex({ read: () => undefined, write: (chunk: Buffer) => resolve(chunk) });
-    connect({ socket: wire, ...(servername === undefined ? {} : { servername }) }).on("error", () => undefined);
-  });
-}
 
 describe("a TLS greeting", () => {
   it("of a real client", async () => {
@@ -128,5 +119,36 @@ describe("a TLS greeting", () => {
       }),
       { numRuns: 3000 },
     );
+  });
+
+  describe("that a server has asked for", () => {
+    const hello = records(clientHello([serverName("example.com")]));
+    const sign = Buffer.from([20, 3, 3, 0, 1, 1]);
+    const sentAhead = Buffer.from([23, 3, 3, 0, 3, 1, 2, 3]);
+    const read = (bytes: Buffer): unknown => new ClientHelloReader({ isSecond: true }).push(bytes);
+
+    it("may come after data that was sent ahead and a sign for others", () => {
+      for (const before of [[], [sign], [sentAhead, sign], [sign, sentAhead, sentAhead]]) {
+        expect(read(Buffer.concat([...before, hello]))).toEqual(named);
+      }
+      expect(parseClientHello(Buffer.concat([sign, hello]))).toBe("invalid");
+      expect(parseClientHello(Buffer.concat([sentAhead, hello]))).toBe("invalid");
+    });
+
+    it("is in one piece, and the only thing that may come", () => {
+      expect(read(hello.subarray(0, -1))).toBe("incomplete");
+      expect(read(Buffer.concat([records(clientHello([serverName("example.com")]), 20).subarray(0, 25), sign]))).toBe(
+        "invalid",
+      );
+      expect(read(Buffer.from([21, 3, 3, 0, 2, 2, 49]))).toBe("invalid");
+    });
+  });
+
+  it("knows where it ends", () => {
+    const hello = records(clientHello([serverName("example.com")]), 50);
+    const reader = new ClientHelloReader();
+    reader.push(hello.subarray(0, 30));
+    expect(reader.push(Buffer.concat([hello.subarray(30), hello]))).toEqual(named);
+    expect(reader.taken).toBe(hello.length);
   });
 });

@@ -12,9 +12,12 @@ export type ParsedHello = ClientHello | "incomplete" | "invalid";
 /** The longest greeting that is read. Those of browsers with post-quantum keys have about 2 KiB. */
 export const MAX_HELLO_BYTES: number = 32 * 1024;
 
+const RECORD_CHANGE_CIPHER_SPEC = 20;
 const RECORD_HANDSHAKE = 22;
+const RECORD_APPLICATION_DATA = 23;
 const RECORD_HEADER_BYTES = 5;
 const MAX_RECORD_BYTES = 16 * 1024;
+const MAX_PROTECTED_RECORD_BYTES: number = MAX_RECORD_BYTES + 256;
 const CLIENT_HELLO = 1;
 const HANDSHAKE_HEADER_BYTES = 4;
 const RANDOM_BYTES = 32;
@@ -32,9 +35,12 @@ export const MAX_GREETING_BYTES: number = MAX_HELLO_BYTES + MAX_RECORDS * RECORD
  * soon as it is there: what is no TLS is not waited for.
  */
 export class ClientHelloReader {
+  readonly #isSecond: boolean;
+  #taken = 0;
   readonly #recordHeader = Buffer.alloc(RECORD_HEADER_BYTES);
   #recordHeaderBytes = 0;
   #recordLeft = 0;
+  #isSkipped = false;
   #records = 0;
   readonly #messageHeader = Buffer.alloc(HANDSHAKE_HEADER_BYTES);
   #messageBytes = 0;
@@ -42,27 +48,57 @@ export class ClientHelloReader {
   #body: Buffer | undefined;
   #result: ParsedHello = "incomplete";
 
+  /** A second greeting, which a server has asked for, may come after data that was sent ahead and after a sign for old machines on the way (RFC 8446, 4.2.10 and D.4). */
+  constructor({ isSecond = false }: { readonly isSecond?: boolean } = {}) {
+    this.#isSecond = isSecond;
+  }
+
+  /** How many of the bytes are the greeting. */
+  get taken(): number {
+    return this.#taken;
+  }
+
   push(bytes: Uint8Array): ParsedHello {
     const chunk = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
     for (let at = 0; at < chunk.length && this.#result === "incomplete";) {
-      at += this.#recordLeft === 0 ? this.#takeRecordHeader(chunk[at] ?? 0) : this.#takeMessage(chunk.subarray(at));
+      const rest = chunk.subarray(at);
+      const taken =
+        this.#recordLeft === 0
+          ? this.#takeRecordHeader(chunk[at] ?? 0)
+          : this.#isSkipped
+            ? this.#skip(rest)
+            : this.#takeMessage(rest);
+      at += taken;
+      this.#taken += taken;
     }
     return this.#result;
   }
 
   #takeRecordHeader(byte: number): number {
     this.#recordHeader[this.#recordHeaderBytes++] = byte;
-    if (this.#recordHeader[0] !== RECORD_HANDSHAKE) this.#result = "invalid";
+    const type = this.#recordHeader[0];
+    this.#isSkipped =
+      this.#isSecond &&
+      this.#messageBytes === 0 &&
+      (type === RECORD_CHANGE_CIPHER_SPEC || type === RECORD_APPLICATION_DATA);
+    if (type !== RECORD_HANDSHAKE && !this.#isSkipped) this.#result = "invalid";
     if (this.#recordHeaderBytes > 1 && this.#recordHeader[1] !== 3) this.#result = "invalid";
     if (this.#recordHeaderBytes === RECORD_HEADER_BYTES) {
       this.#recordHeaderBytes = 0;
       this.#recordLeft = this.#recordHeader.readUInt16BE(3);
-      if (this.#recordLeft === 0 || this.#recordLeft > MAX_RECORD_BYTES || ++this.#records > MAX_RECORDS) {
+      const most = this.#isSkipped ? MAX_PROTECTED_RECORD_BYTES : MAX_RECORD_BYTES;
+      if (this.#recordLeft === 0 || this.#recordLeft > most || ++this.#records > MAX_RECORDS) {
         this.#result = "invalid";
       }
       this.#checkLength();
     }
     return 1;
+  }
+
+  #skip(rest: Buffer): number {
+    const skipped = Math.min(this.#recordLeft, rest.length);
+    this.#recordLeft -= skipped;
+    return skipped;
   }
 
   #takeMessage(rest: Buffer): number {

@@ -20,8 +20,6 @@ export interface DnsAnswer {
   readonly message: Uint8Array;
   /** The name, if it was refused. */
   readonly refused: string | null;
-  /** The entry that allows the name, if one does. */
-  readonly entry: string | null;
 }
 
 /**
@@ -34,11 +32,9 @@ export function answerDns(question: Uint8Array, policy: Policy | null): DnsAnswe
   if (bytes.length < HEADER_BYTES || (bytes.readUInt16BE(2) & FLAG_RESPONSE) !== 0) return null;
   const id = bytes.readUInt16BE(0);
   const recursion = bytes.readUInt16BE(2) & FLAG_RECURSION_DESIRED;
-  const answer = (code: number, rest: Partial<Packet>, names: Partial<DnsAnswer> = {}): DnsAnswer => ({
+  const answer = (code: number, rest: Partial<Packet>, refused: string | null = null): DnsAnswer => ({
     message: encode({ type: "response", id, flags: FLAG_RECURSION_AVAILABLE | recursion | code, ...rest }),
-    refused: null,
-    entry: null,
-    ...names,
+    refused,
   });
   if ((bytes.readUInt16BE(2) & OPCODE) !== 0) return answer(NOT_IMPLEMENTED, {});
   let questions: Packet["questions"];
@@ -50,8 +46,8 @@ export function answerDns(question: Uint8Array, policy: Policy | null): DnsAnswe
   const asked = questions?.[0];
   if (asked === undefined || questions?.length !== 1) return answer(FORMAT_ERROR, {});
   const host = canonicalHost(asked.name);
-  const entry = host?.kind === "name" ? (policy?.allows(host) ?? null) : null;
-  if (entry === null) return answer(NO_SUCH_NAME, { questions: [asked] }, { refused: host?.text ?? asked.name });
+  const isAllowed = host?.kind === "name" && policy !== null && policy.allows(host) !== null;
+  if (!isAllowed) return answer(NO_SUCH_NAME, { questions: [asked] }, host?.text ?? asked.name);
   const addresses = asked.type === "A" && (asked.class ?? "IN") === "IN" ? [LOOPBACK] : [];
   const answers = addresses.map((data) => ({
     type: "A" as const,
@@ -60,5 +56,5 @@ export function answerDns(question: Uint8Array, policy: Policy | null): DnsAnswe
     ttl: TTL_SECONDS,
     data,
   }));
-  return answer(0, { questions: [asked], answers }, { entry });
+  return answer(0, { questions: [asked], answers });
 }

@@ -1,18 +1,17 @@
 import { Socket } from "node:net";
-import type { Host } from "./hosts.ts";
 import type { Policy } from "./policy.ts";
 
 /** How long we wait for the system to close what was cut. */
 const CLOSE_TIMEOUT_MS = 5000;
 
-/** Something of a box that is under way to one host: a tunnel, or one request with its answer. */
+/** Something of a box that is under way: a tunnel, one request with its answer, a question to a name server. */
 export class Flow {
-  readonly host: Host;
+  readonly isAllowedBy: (policy: Policy) => boolean;
   readonly #sockets = new Set<Socket>();
   readonly #cut = new AbortController();
 
-  constructor(host: Host) {
-    this.host = host;
+  constructor(isAllowedBy: (policy: Policy) => boolean) {
+    this.isAllowedBy = isAllowedBy;
   }
 
   /** Fires when the flow is cut. */
@@ -31,11 +30,7 @@ export class Flow {
     this.#sockets.delete(socket);
   }
 
-  isAllowedBy(policy: Policy | null): boolean {
-    return policy !== null && policy.allows(this.host) !== null;
-  }
-
-  /** Ends everything at once, unsent bytes included. Resolves when it is closed. */
+  /** Ends everything at once, unsent bytes included. Resolves when it is closed; rejects when the system does not close it within 5 s. */
   async cut(): Promise<void> {
     this.#cut.abort(new Error("no longer allowed"));
     await Promise.all([...this.#sockets].map(closed));
@@ -51,8 +46,8 @@ export function destroy(socket: Socket): void {
 
 async function closed(socket: Socket): Promise<void> {
   if (socket.closed) return;
-  const closing = new Promise<void>((resolve) => {
-    const timer = setTimeout(resolve, CLOSE_TIMEOUT_MS);
+  const closing = new Promise<void>((resolve, reject) => {
+    const timer = setTimeout(() => reject(new Error("a connection that was cut is not closed")), CLOSE_TIMEOUT_MS);
     socket.once("close", () => {
       clearTimeout(timer);
       resolve();

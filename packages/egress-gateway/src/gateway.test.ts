@@ -4,7 +4,7 @@ import { encode } from "dns-packet";
 import { join } from "node:path";
 import type { Socket } from "node:net";
 import { describe, expect, it } from "vitest";
-import { clientHello, records, serverName } from "../test/client-hello.ts";
+import { clientHello, records, retryRequest, serverName } from "../test/client-hello.ts";
 import {
   OTHER_SITE,
   readAll,
@@ -15,7 +15,9 @@ import {
   type TestGateway,
   until,
 } from "../test/gateway.ts";
+import { echoOverTls, realHello, tlsSite } from "../test/tls-site.ts";
 import { MAX_DENIALS, Records } from "./records.ts";
+import { ServerHelloReader } from "./server-hello.ts";
 
 const hello = (...names: readonly string[]): Buffer =>
   records(clientHello(names.length === 0 ? [] : [serverName(...names)]));
@@ -164,9 +166,10 @@ describe("tunnels", () => {
     await using test = await startGateway();
     const heard: Buffer[] = [];
     await test.serve(SITE, 443, (socket) => {
+      socket.once("data", () => socket.write("an answer"));
       socket.on("data", (chunk: Buffer) => heard.push(chunk));
-      // Answers only when the box has ended its direction.
-      socket.once("end", () => socket.end("the whole answer"));
+      // Goes on only when the box has ended its direction.
+      socket.once("end", () => socket.end(", the whole of it"));
     });
     const box = await test.box();
     const socket = box.connect(port);
@@ -177,7 +180,7 @@ describe("tunnels", () => {
     const greeting = hello("example.com");
     for (const byte of greeting) socket.write(Buffer.from([byte]));
     socket.end("and more");
-    expect(String(await readAll(socket))).toBe("the whole answer");
+    expect(String(await readAll(socket))).toBe("an answer, the whole of it");
     expect(Buffer.concat(heard)).toEqual(Buffer.concat([greeting, Buffer.from("and more")]));
     expect(await test.control.records(box.name)).toMatchObject({
       allowed: 1,
@@ -320,6 +323,80 @@ describe("tunnels", () => {
   });
 });
 
+describe("a server that asks for a second greeting", () => {
+  // The client begins with a key exchange that the server does not have.
+  const retrying = { ecdhCurve: "X25519:P-256" };
+  const proceed = async (box: TestBox, port: 443 | 3128): Promise<Socket> => {
+    const socket = box.connect(port);
+    if (port === 443) return socket;
+    socket.write("CONNECT example.com:443 HTTP/1.1\r\n\r\n");
+    await readBytes(socket, 39);
+    return socket;
+  };
+
+  it.each([443, 3128] as const)("gets one for the same host (port %i)", async (port) => {
+    await using test = await startGateway();
+    const asked: string[] = [];
+    await test.serve(SITE, 443, tlsSite(asked));
+    const box = await test.box();
+    expect(await echoOverTls(await proceed(box, port), { ecdhCurve: "P-256" })).toBe("ping");
+    expect(await echoOverTls(await proceed(box, port), retrying)).toBe("ping");
+    expect(asked).toEqual(["example.com", "example.com"]);
+    expect(await rules(test, box)).toEqual([]);
+    const socket = await proceed(box, port);
+    socket.write(await realHello("example.com", retrying));
+    const answer = await readBytes(socket, 60);
+    expect(new ServerHelloReader().push(answer)).toBe("retry");
+    socket.destroy();
+  });
+
+  const cases = ([443, 3128] as const).flatMap((port) =>
+    ([true, false] as const).map((atOnce) => [port, atOnce ? "at once" : "when it is asked for"] as const),
+  );
+  it.each(cases)("gets none for another host (port %i, sent %s)", async (port, when) => {
+    await using test = await startGateway();
+    // Goes by the second greeting, whoever it is for.
+    let heard: string[] = [];
+    await test.serve(SITE, 443, (socket) => {
+      socket.on("data", (chunk: Buffer) => {
+        heard.push(chunk.includes("evil.example") ? "evil.example" : "example.com");
+        if (heard.length === 1) socket.write(retryRequest());
+        else socket.end("reached");
+      });
+    });
+    const box = await test.box({ mode: "allowlist", hosts: ["example.com", "evil.example"] });
+    const conversation = async (second: Buffer): Promise<Buffer> => {
+      heard = [];
+      const socket = await proceed(box, port);
+      const first = hello("example.com");
+      socket.write(when === "at once" ? Buffer.concat([first, second]) : first);
+      expect(new ServerHelloReader().push(await readBytes(socket, retryRequest().length))).toBe("retry");
+      if (when !== "at once") socket.write(second);
+      return readAll(socket);
+    };
+    const sign = Buffer.from([20, 3, 3, 0, 1, 1]);
+    expect(String(await conversation(Buffer.concat([sign, hello("example.com")])))).toBe("reached");
+    expect(heard).toEqual(["example.com", "example.com"]);
+    expect(await rules(test, box)).toEqual([]);
+
+    const hidden = records(clientHello([serverName("example.com"), { type: 0xfe0d, body: Buffer.alloc(200) }]));
+    for (const [second, rule] of [
+      [hello("evil.example"), "sni-mismatch"],
+      [Buffer.concat([sign, hello("evil.example")]), "sni-mismatch"],
+      [hello(), "sni-missing"],
+      [hidden, "ech"],
+      [Buffer.from("SSH-2.0-OpenSSH_9\r\n"), "malformed"],
+    ] as const) {
+      const before = (await rules(test, box)).length;
+      expect(await conversation(second)).toEqual(Buffer.from([21, 3, 3, 0, 2, 2, 49]));
+      expect(heard).toEqual(["example.com"]);
+      expect((await rules(test, box)).slice(before)).toEqual([
+        `${port === 443 ? "tls" : "proxy"} example.com 443 ${rule}`,
+      ]);
+    }
+  });
+});
+
 describe("a change", () => {
   it("cuts what is no longer allowed before it is acknowledged, and nothing else", async () => {
     await using test = await startGateway();
@@ -445,6 +522,53 @@ describe("names over the stream", () => {
     );
   });
 
+  it("are not asked for any more when a change of policy is acknowledged", async () => {
+    await using test = await startGateway();
+    const box = await test.box(null);
+    const asking = test.holdRelay();
+    for (const end of [
+      () => test.control.setPolicy(box.name, { mode: "no-network" }),
+      () => test.control.removeBox(box.name),
+    ]) {
+      await test.control.setPolicy(box.name, { mode: "public" }, { direct: true });
+      const [before, socket] = [asking.length, box.connect(53)];
+      socket.write(framed(Buffer.from("anything")));
+      await until(() => asking.length > before);
+      const answer = readAll(socket);
+      // Another policy of the same kind changes nothing.
+      await test.control.setPolicy(box.name, { mode: "public" }, { direct: true });
+      expect(asking.at(-1)?.aborted).toBe(false);
+      await end();
+      expect(asking.at(-1)?.aborted).toBe(true);
+      expect(await answer).toHaveLength(0);
+    }
+  });
+
+  it("are answered no faster than the answers are taken, and on so many connections at most", async () => {
+    await using test = await startGateway();
+    const box = await test.box();
+    const asked = 10_000;
+    const socket = box.connect(53);
+    for (let at = 0; at < asked; at++) socket.write(question(`${at}.evil.example`));
+    const denied = async (): Promise<number> => (await test.control.records(box.name)).denied;
+    for (let before = -1; before !== (await denied()) || before === 0;) {
+      before = await denied();
+      await new Promise((resolve) => setTimeout(resolve, 200));
+    }
+    // What the kernel holds of a socket that nobody reads.
+    expect(await denied()).toBeLessThan(5000);
+    const answers = readAll(socket);
+    socket.end();
+    expect((await answers).length).toBeGreaterThan(asked * 30);
+    expect(await denied()).toBe(asked);
+
+    const many = Array.from({ length: 200 }, () => box.connect(53).resume());
+    let ended = 0;
+    for (const each of many) each.once("end", () => ended++);
+    await until(async () => ended === 72 && (await test.control.status()).connections === 128);
+    for (const each of many) each.destroy();
+  });
+
   it("messages that are too long end the connection", async () => {
     await using test = await startGateway();
     const box = await test.box();
@@ -476,6 +600,14 @@ describe("bounds", () => {
     await until(async () => (await test.control.status()).connections === 0);
     (await openTunnel(box)).destroy();
     expect(test.dialled).toHaveLength(2);
+  });
+
+  it("a server that is silent for an hour is left", async () => {
+    await using test = await startGateway();
+    await test.serve(SITE, 443, echo);
+    const box = await test.box();
+    (await openTunnel(box)).destroy();
+    expect(test.outgoing.map(({ timeout }) => timeout)).toEqual([3_600_000]);
   });
 
   it("denials are kept until somebody has them", async () => {

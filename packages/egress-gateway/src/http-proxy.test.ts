@@ -396,6 +396,27 @@ describe("other protocols", () => {
 });
 
 describe("bounds", () => {
+  it("what a client has sent ahead ends with it", async () => {
+    await using test = await startGateway();
+    const asked: Socket[] = [];
+    await test.serve(SITE, 80, (socket) => socket.once("data", () => asked.push(socket)));
+    const box = await test.box();
+    for (const port of [80, 3128] as const) {
+      const [before, dialled] = [asked.length, test.dialled.length];
+      const socket = box.connect(port);
+      socket.write("GET http://example.com/ HTTP/1.1\r\nHost: example.com\r\n\r\n".repeat(10));
+      await until(() => asked.length > before);
+      socket.destroy();
+      // That nobody takes the answer is what shows that the client is gone.
+      asked.at(-1)?.end(`HTTP/1.1 200 OK\r\n\r\n${"x".repeat(1000)}`);
+      await until(async () => (await test.control.status()).connections === 0);
+      await until(() => test.outgoing.every(({ closed }) => closed));
+      await new Promise((resolve) => setTimeout(resolve, 200));
+      expect(test.dialled.length).toBe(dialled + 1);
+    }
+    expect(await test.control.setPolicy(box.name, { mode: "no-network" })).toEqual({ cut: 0 });
+  });
+
   it("a reader that does not read stops the server: memory stays flat", async () => {
     await using test = await startGateway();
     let sent = 0;

@@ -3,8 +3,9 @@ import type { Socket } from "node:net";
 import type { GatewayBox, Reached } from "./box.ts";
 import { checkServerName } from "./decide.ts";
 import { canonicalHost } from "./hosts.ts";
-import { type Arrival, type Asked, endToEnd, fieldsOf, readConnect, readRequest } from "./http-request.ts";
-import { discard, join, readGreeting, refuseTls } from "./tls.ts";
+import { type Arrival, type Asked, endToEnd, fieldsOf, pairs, readConnect, readRequest } from "./http-request.ts";
+import { IDLE_TIMEOUT_MS } from "./network.ts";
+import { discard, join, joinTls, readGreeting, refuseTls } from "./tls.ts";
 
 const MAX_HEADER_BYTES = 16 * 1024;
 /** How long the head of a request may take, from the connection or its first byte on. */
@@ -12,8 +13,6 @@ const HEADERS_TIMEOUT_MS = 30_000;
 const CHECK_INTERVAL_MS = 5000;
 /** How long a connection may wait for its next request. */
 const KEEP_ALIVE_TIMEOUT_MS = 65_000;
-/** The longest that nothing at all may pass while a request or its answer is under way. */
-const IDLE_TIMEOUT_MS = 60 * 60 * 1000;
 /** Requests that a client may send ahead of the answers. apt sends ten. */
 const MAX_PIPELINED = 16;
 
@@ -121,7 +120,17 @@ async function exchange(
   response: ServerResponse,
   arrival: Arrival,
 ): Promise<void> {
-  const finished = new Promise<void>((resolve) => response.once("close", resolve));
+  const { socket } = incoming;
+  // What was sent ahead by a client that is gone is not done any more.
+  if (socket.destroyed) return;
+  const finished = new Promise<void>((resolve) => {
+    const onClose = (): void => {
+      socket.off("close", onClose);
+      resolve();
+    };
+    response.once("close", onClose);
+    socket.once("close", onClose);
+  });
   response.sendDate = false;
   const asked = readRequest(headOf(incoming), arrival);
   if (asked.outcome === "refused") {
@@ -129,7 +138,7 @@ async function exchange(
     answer(response, incoming, asked.status, refusalText(asked.rule, asked.host, asked.port));
     return finished;
   }
-  const reached = await box.reach(viaOf(arrival), asked.port, asked.host, incoming.socket);
+  const reached = await box.reach(viaOf(arrival), asked.port, asked.host, socket);
   if (reached.outcome !== "reached") {
     answer(response, incoming, reached.outcome === "refused" ? 403 : 502, failureText(reached, asked));
     return finished;
@@ -172,7 +181,7 @@ async function tunnel(
     refuse(socket, reached.outcome === "refused" ? 403 : 502, failureText(reached, asked));
     return;
   }
-  const { server, flow } = reached;
+  const { host, server, flow } = reached;
   socket.write("HTTP/1.1 200 Connection Established\r\n\r\n");
   if (asked.port === 80) {
     // That the host answers is known now. Each request gets a connection of its own.
@@ -182,15 +191,14 @@ async function tunnel(
     return;
   }
   const greeting = await readGreeting(socket);
-  const rule = greeting === null ? "malformed" : checkServerName(flow.host, greeting.hello);
-  if (greeting === null || rule !== null) {
-    box.deny("proxy", asked.host, asked.port, rule ?? "malformed");
+  let rule = greeting === null ? "malformed" : checkServerName(host, greeting.hello);
+  if (greeting !== null && rule === null) {
+    rule = await joinTls(socket, server, greeting.bytes, (second) => checkServerName(host, second));
+  } else {
     server.destroy();
     refuseTls(socket);
-    return;
   }
-  server.write(greeting.bytes);
-  join(socket, server);
+  if (rule !== null) box.deny("proxy", asked.host, asked.port, rule);
 }
 
 /** A WebSocket: what follows the server's own consent is passed on as it is. */
@@ -235,8 +243,7 @@ async function upgrade(box: GatewayBox, incoming: IncomingMessage, socket: Socke
   });
   outgoing.on("upgrade", (reply: IncomingMessage, upstream: Socket, head: Buffer) => {
     const lines = [`HTTP/1.1 101 ${reply.statusMessage ?? ""}`, "Connection: Upgrade", "Upgrade: websocket"];
-    const kept = endToEnd(reply.rawHeaders);
-    for (let at = 0; at < kept.length; at += 2) lines.push(`${kept[at]}: ${kept[at + 1]}`);
+    for (const [name, value] of pairs(endToEnd(reply.rawHeaders))) lines.push(`${name}: ${value}`);
     socket.write(Buffer.from(`${lines.join("\r\n")}\r\n\r\n`, "latin1"));
     if (head.length > 0) upstream.unshift(head);
     join(socket, upstream);
@@ -251,10 +258,9 @@ function send(
   asked: Extract<Asked, { readonly outcome: "asked" }>,
   hop: readonly string[],
 ): ReturnType<typeof request> | null {
-  const kept = endToEnd(incoming.rawHeaders);
   const headers: string[] = ["Host", asked.host];
-  for (let at = 0; at < kept.length; at += 2) {
-    if (kept[at]?.toLowerCase() !== "host") headers.push(kept[at] ?? "", kept[at + 1] ?? "");
+  for (const [name, value] of pairs(endToEnd(incoming.rawHeaders))) {
+    if (name.toLowerCase() !== "host") headers.push(name, value);
   }
   const isChunked = fieldsOf(incoming.rawHeaders)("transfer-encoding").length > 0;
   try {
@@ -322,16 +328,12 @@ function wantsWebSocket({ rawHeaders }: IncomingMessage): boolean {
 
 function withoutUpgrade(incoming: IncomingMessage): Buffer {
   const lines = [`${incoming.method} ${incoming.url} HTTP/${incoming.httpVersion}`];
-  for (let at = 0; at + 1 < incoming.rawHeaders.length; at += 2) {
-    const name = incoming.rawHeaders[at] ?? "";
-    let value = incoming.rawHeaders[at + 1] ?? "";
-    if (["upgrade", "http2-settings"].includes(name.toLowerCase())) continue;
-    if (name.toLowerCase() === "connection") {
-      const tokens = value.split(",").map((token) => token.trim());
-      value = tokens.filter((token) => !["upgrade", "http2-settings"].includes(token.toLowerCase())).join(", ");
-      if (value === "") continue;
-    }
-    lines.push(`${name}: ${value}`);
+  const isWish = (name: string): boolean => ["upgrade", "http2-settings"].includes(name.toLowerCase());
+  for (const [name, value] of pairs(incoming.rawHeaders)) {
+    if (isWish(name)) continue;
+    const tokens = value.split(",").map((token) => token.trim());
+    const kept = name.toLowerCase() === "connection" ? tokens.filter((token) => !isWish(token)).join(", ") : value;
+    if (kept !== "") lines.push(`${name}: ${kept}`);
   }
   return Buffer.from(`${lines.join("\r\n")}\r\n\r\n`, "latin1");
 }

@@ -161,7 +161,8 @@ function isFramedOnce(head: RequestHead, fields: (name: string) => readonly stri
   );
 }
 
-function* pairs(rawHeaders: readonly string[]): Generator<readonly [string, string]> {
+/** Names and values of a head, as pairs. */
+export function* pairs(rawHeaders: readonly string[]): Generator<readonly [name: string, value: string]> {
   for (let at = 0; at + 1 < rawHeaders.length; at += 2) yield [rawHeaders[at] ?? "", rawHeaders[at + 1] ?? ""];
 }
 

@@ -7,14 +7,16 @@ export interface Network {
   resolve(name: string): Promise<readonly string[]>;
   /** A connection that has just been started to an address and a port. */
   connect(address: string, port: number): Socket;
-  /** A question as it is to the gateway's own name servers, and their answer. */
-  relayDns(question: Uint8Array): Promise<Uint8Array>;
+  /** A question as it is to the gateway's own name servers, and their answer. The signal closes what is open for it at once. */
+  relayDns(question: Uint8Array, signal: AbortSignal): Promise<Uint8Array>;
 }
 
 const RESOLVE_TIMEOUT_MS = 5000;
 const RESOLVE_TRIES = 2;
 const CONNECT_TIMEOUT_MS = 10_000;
 const KEEP_ALIVE_MS = 60_000;
+/** The longest that nothing at all may pass in what is under way. A model may think for a quarter of an hour. */
+export const IDLE_TIMEOUT_MS: number = 60 * 60 * 1000;
 const DNS_PORT = 53;
 
 /** The real one. Names are resolved by the container's name servers; its table of hosts is not asked. */
@@ -39,7 +41,7 @@ export function systemNetwork(): Network {
         keepAlive: true,
         keepAliveInitialDelay: KEEP_ALIVE_MS,
       }),
-    relayDns: (question) => relay(question, resolver.getServers()),
+    relayDns: (question, signal) => relayDns(question, resolver.getServers(), signal),
   };
 }
 
@@ -92,20 +94,27 @@ function connected(socket: Socket, signal: AbortSignal): Promise<void> {
   });
 }
 
-/** One question over TCP to the first of the servers that answers. */
-async function relay(question: Uint8Array, servers: readonly string[]): Promise<Uint8Array> {
+/** One question over TCP to the first of the servers that answers: `ADDRESS`, `ADDRESS:PORT` or `[ADDRESS]:PORT`. */
+export async function relayDns(
+  question: Uint8Array,
+  servers: readonly string[],
+  signal: AbortSignal,
+): Promise<Uint8Array> {
   let failure: unknown = new Error("the gateway has no name server");
   for (const server of servers) {
-    const bare = /^\[(.*)\](?::\d+)?$/.exec(server)?.[1] ?? server.replace(/^([\d.]+):\d+$/, "$1");
-    const socket = connect({ host: bare, port: DNS_PORT });
+    signal.throwIfAborted();
+    const [, v6, v4, port] = /^(?:\[(.*)\]|([\d.]+)):(\d+)$/.exec(server) ?? [];
+    const socket = connect({ host: v6 ?? v4 ?? server, port: Number(port ?? DNS_PORT) });
     try {
-      return await askOverStream(socket, question, AbortSignal.timeout(RESOLVE_TIMEOUT_MS));
+      const deadline = AbortSignal.any([signal, AbortSignal.timeout(RESOLVE_TIMEOUT_MS)]);
+      return await askOverStream(socket, question, deadline);
     } catch (error) {
       failure = error;
     } finally {
       socket.destroy();
     }
   }
+  signal.throwIfAborted();
   throw failure;
 }
 

@@ -1,5 +1,5 @@
 import { type NetworkPolicy, parseAllowlistEntry, parseNetworkPolicy } from "@breakwater/runtime-api";
-import { isWithin } from "./addresses.ts";
+import { AddressRanges } from "./addresses.ts";
 import type { Host } from "./hosts.ts";
 
 /** A policy ready to be asked. */
@@ -22,16 +22,17 @@ export function compilePolicy(policy: NetworkPolicy): Policy {
   if (canonical.mode === "no-network") return DENY_ALL;
   if (canonical.mode === "public") return { mode: "public", allows: () => "*" };
   const exact = new Set<string>();
-  const ranges: string[] = [];
+  const cidrs: string[] = [];
   for (const entry of canonical.hosts) {
-    if (parseAllowlistEntry(entry).kind.endsWith("-cidr")) ranges.push(entry);
+    if (parseAllowlistEntry(entry).kind.endsWith("-cidr")) cidrs.push(entry);
     else exact.add(entry);
   }
+  const ranges = new AddressRanges(cidrs);
   return {
     mode: "allowlist",
     allows({ kind, text }) {
       if (exact.has(text)) return text;
-      if (kind === "address") return ranges.find((range) => isWithin(text, range)) ?? null;
+      if (kind === "address") return ranges.find(text);
       // *.x allows what is below x, at any depth, and not x.
       for (let dot = text.indexOf("."); dot !== -1; dot = text.indexOf(".", dot + 1)) {
         const wildcard = `*${text.slice(dot)}`;

@@ -1,27 +1,47 @@
 import type { Socket } from "node:net";
 import { type ClientHello, ClientHelloReader, MAX_GREETING_BYTES } from "./client-hello.ts";
+import type { DenialRule } from "./decide.ts";
+import { IDLE_TIMEOUT_MS } from "./network.ts";
+import { MAX_ANSWER_BYTES, ServerHelloReader } from "./server-hello.ts";
 
 /** How long a client may take to greet. */
 const HELLO_TIMEOUT_MS = 30_000;
-/** The longest that nothing at all may pass through a tunnel. A model may think for a quarter of an hour. */
-const IDLE_TIMEOUT_MS = 60 * 60 * 1000;
+
 export interface Greeting {
   readonly hello: ClientHello;
-  /** All that has been read, to be passed on. */
+  /** The greeting, to be passed on. What the client has sent behind it is still to be read. */
   readonly bytes: Buffer;
 }
 
 /** Reads the TLS greeting of a client. `null` if there is none: something else, too long, too slow, or the end. */
-export function readGreeting(socket: Socket): Promise<Greeting | null> {
+export async function readGreeting(
+  socket: Socket,
+  reader: ClientHelloReader = new ClientHelloReader(),
+): Promise<Greeting | null> {
+  const { result: hello, bytes } = await readWith(socket, reader, MAX_GREETING_BYTES, HELLO_TIMEOUT_MS);
+  return hello === null || hello === "invalid" ? null : { hello, bytes };
+}
+
+/**
+ * Reads until a reader knows what it has. `null` if it never does: too long, too slow, or the end. The bytes are all that was read; if the reader says
+ * how many it has taken, the others are still to be read.
+ */
+function readWith<T>(
+  socket: Socket,
+  reader: { push(bytes: Uint8Array): T | "incomplete"; readonly taken?: number },
+  maxBytes: number,
+  timeoutMs: number,
+): Promise<{ readonly result: T | null; readonly bytes: Buffer }> {
   return new Promise((resolve) => {
-    const reader = new ClientHelloReader();
     // One buffer, however small the pieces are that it comes in.
     let bytes = Buffer.alloc(2048);
     let size = 0;
-    const settle = (greeting: Greeting | null): void => {
+    const settle = (result: T | null): void => {
       clearTimeout(timer);
       socket.off("readable", read).off("end", onEnd).off("close", onEnd);
-      resolve(greeting);
+      const taken = reader.taken ?? size;
+      if (taken < size && !socket.destroyed) socket.unshift(Buffer.from(bytes.subarray(taken, size)));
+      resolve({ result, bytes: bytes.subarray(0, taken) });
     };
     const onEnd = (): void => settle(null);
     const read = (): void => {
@@ -31,17 +51,47 @@ export function readGreeting(socket: Socket): Promise<Greeting | null> {
         }
         bytes.set(chunk, size);
         size += chunk.length;
-        const hello = reader.push(chunk);
-        if (hello === "invalid" || (hello === "incomplete" && size > MAX_GREETING_BYTES)) settle(null);
-        else if (hello !== "incomplete") settle({ hello, bytes: bytes.subarray(0, size) });
-        if (hello !== "incomplete") return;
+        const result = reader.push(chunk);
+        if (result !== "incomplete") settle(result);
+        else if (size > maxBytes) settle(null);
+        if (result !== "incomplete" || size > maxBytes) return;
       }
     };
-    const timer = setTimeout(onEnd, HELLO_TIMEOUT_MS);
+    const timer = setTimeout(onEnd, timeoutMs);
     socket.on("readable", read).once("end", onEnd).once("close", onEnd);
     if (socket.readableEnded || socket.destroyed) onEnd();
     else read();
   });
+}
+
+/**
+ * Passes a greeting that was checked on, and joins the connections. A server may ask for a second greeting (RFC 8446, 4.1.4), and goes by the host that this
+ * one names: so it is checked like the first, and until the server has answered nothing else of the box reaches it. Gives the rule that refused the
+ * second greeting; then everything is ended.
+ */
+export async function joinTls(
+  box: Socket,
+  server: Socket,
+  greeting: Uint8Array,
+  check: (second: ClientHello) => DenialRule | null,
+): Promise<DenialRule | null> {
+  server.write(greeting);
+  const { result, bytes } = await readWith(server, new ServerHelloReader(), MAX_ANSWER_BYTES, IDLE_TIMEOUT_MS);
+  if (result === "invalid") server.destroy();
+  else if (bytes.length > 0) box.write(bytes);
+  if (result === "retry") {
+    const second = await readGreeting(box, new ClientHelloReader({ isSecond: true }));
+    const rule = second === null ? "malformed" : check(second.hello);
+    if (second === null || rule !== null) {
+      const isGone = box.readableEnded || box.destroyed;
+      server.destroy();
+      refuseTls(box);
+      return isGone ? null : rule;
+    }
+    server.write(second.bytes);
+  }
+  join(box, server);
+  return null;
 }
 
 /** Tells the client by TLS's own means that this is not allowed (alert `access_denied`), and ends. */
@@ -66,6 +116,10 @@ export function join(box: Socket, server: Socket): void {
     box.destroy();
     server.destroy();
   };
+  if (box.destroyed || server.destroyed) {
+    end();
+    return;
+  }
   for (const [from, to] of [
     [box, server],
     [server, box],

@@ -1,5 +1,7 @@
 // Greetings of TLS as tests want them. What real clients send is in the tests as well.
 
+import { createHash } from "node:crypto";
+
 export interface HelloExtension {
   readonly type: number;
   readonly body: Buffer;
@@ -23,6 +25,18 @@ export function clientHello(extensions: readonly HelloExtension[]): Buffer {
     extensions.length === 0 ? Buffer.alloc(0) : vector(2, Buffer.concat(all)),
   ]);
   return Buffer.concat([Buffer.from([1]), vector(3, body)]);
+}
+
+/** What a server says that wants another greeting. */
+export function retryRequest(): Buffer {
+  const random = createHash("sha256").update("HelloRetryRequest").digest();
+  const body = Buffer.concat([
+    number(2, 0x0303),
+    random,
+    vector(1, Buffer.alloc(32, 8)),
+    Buffer.from([0x13, 0x01, 0, 0, 0]),
+  ]);
+  return records(Buffer.concat([Buffer.from([2]), vector(3, body)]));
 }
 
 /** The message in records of at most so many bytes. */

@@ -23,6 +23,10 @@ export interface TestGateway extends AsyncDisposable {
   readonly resolved: string[];
   /** What names have as addresses. A list of lists is used up, one for each time. */
   readonly names: Map<string, readonly string[] | (readonly string[])[]>;
+  /** Every connection to a server, in order. */
+  readonly outgoing: Socket[];
+  /** Makes the name servers mute; gives the signals of the questions that wait for them. */
+  holdRelay(): readonly AbortSignal[];
   /** Lets no name be resolved until what it gives back is called. */
   holdNames(): () => void;
   /** Puts a server at an address of the test's internet. */
@@ -50,6 +54,8 @@ export async function startGateway(): Promise<TestGateway> {
   await mkdir(directories.controlDirectory);
   const dialled: string[] = [];
   const resolved: string[] = [];
+  const outgoing: Socket[] = [];
+  let heldRelay: AbortSignal[] | undefined;
   const names: TestGateway["names"] = new Map([
     ["example.com", [SITE]],
     ["other.example", [OTHER_SITE]],
@@ -72,9 +78,17 @@ export async function startGateway(): Promise<TestGateway> {
       connect(address, port) {
         dialled.push(`${address}:${port}`);
         // Port 1 of loopback has no server: the connection is refused.
-        return connect({ host: "127.0.0.1", port: ports.get(`${address}:${port}`) ?? 1, allowHalfOpen: true });
+        const socket = connect({ host: "127.0.0.1", port: ports.get(`${address}:${port}`) ?? 1, allowHalfOpen: true });
+        outgoing.push(socket);
+        return socket;
       },
-      relayDns: (question) => Promise.resolve(Buffer.concat([Buffer.from("relayed:"), question])),
+      relayDns(question, signal) {
+        if (heldRelay === undefined) return Promise.resolve(Buffer.concat([Buffer.from("relayed:"), question]));
+        heldRelay.push(signal);
+        return new Promise((_resolve, reject) =>
+          signal.addEventListener("abort", () => reject(signal.reason as Error)),
+        );
+      },
     },
   });
   await gateway.open();
@@ -92,7 +106,9 @@ export async function startGateway(): Promise<TestGateway> {
     dialled,
     resolved,
     names,
+    outgoing,
     session,
+    holdRelay: () => (heldRelay = []),
     holdNames() {
       let release = (): void => undefined;
       mayResolve = new Promise((resolve) => (release = resolve));
