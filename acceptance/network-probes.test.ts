@@ -1,4 +1,4 @@
-import { fakePorts, startListeners } from "@breakwater/backends/network";
+import { contacts, fakePorts, startListeners } from "@breakwater/backends/network";
 import type { NetworkPolicy, Runtime } from "@breakwater/runtime-api";
 import { dockerDriver } from "@breakwater/runtime-docker";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
@@ -43,8 +43,8 @@ describe.skipIf(notSealed !== null)("[network.probes] ways out of a box", () => 
   const driver = dockerDriver();
   const stranger = new Stranger(dockerHost);
   const boxes: Runtime[] = [];
-  const start = async (network: NetworkPolicy): Promise<Runtime> => {
-    const box = driver.create({ image, network: { initial: network }, trial: "network-probes" });
+  const start = async (initial: NetworkPolicy, later: readonly NetworkPolicy[] = []): Promise<Runtime> => {
+    const box = driver.create({ image, network: { initial, later }, trial: "network-probes" });
     boxes.push(box);
     await box.start();
     return box;
@@ -105,11 +105,11 @@ describe.skipIf(notSealed !== null)("[network.probes] ways out of a box", () => 
     { kind: "tcp", host: sites["example.com"].v4, port: fakePorts.echo, device: "eth0" },
     { kind: "udp", host: sites["example.com"].v4, port: fakePorts.echo, device: "eth0" },
     { kind: "udp", host: ownBridge, port: HOST_PORT, dontRoute: true },
-    { kind: "dns", host: "127.0.0.11", name: "example.com" },
-    { kind: "dns", host: "127.0.0.11", name: "example.com", tcp: true },
+    { kind: "dns", host: "127.0.0.11", name: "example.org" },
+    { kind: "dns", host: "127.0.0.11", name: "example.org", tcp: true },
     ...resolvers.v4.flatMap((address): readonly Probe[] => [
-      { kind: "dns", host: address, name: "example.com" },
-      { kind: "dns", host: address, name: "example.com", tcp: true },
+      { kind: "dns", host: address, name: "example.org" },
+      { kind: "dns", host: address, name: "example.org", tcp: true },
     ]),
     { kind: "resolve", name: "example.org" },
   ];
@@ -131,8 +131,30 @@ describe.skipIf(notSealed !== null)("[network.probes] ways out of a box", () => 
     { kind: "dns", host: resolvers.v6[0], name: "example.com" },
   ];
 
+  /** Questions for a name that nobody else asks for. No list has it, and no server an answer: what counts is who was asked. */
+  const names = (token: string): readonly Probe[] => {
+    const name = `${token}.example.org`;
+    const servers = ["127.0.0.1", "127.0.0.11", ...resolvers.v4];
+    const asked = servers.flatMap((address): readonly Probe[] => [
+      { kind: "dns", host: address, name },
+      { kind: "dns", host: address, name, tcp: true },
+      // Also past the routes of the box.
+      { kind: "dns", host: address, name, device: "lo" },
+    ]);
+    return [...asked, { kind: "resolve", name }];
+  };
+
+  /** Whether any name server has heard of it, that of the engine's host included. */
+  async function wasAskedFor(token: string): Promise<boolean> {
+    const all = await Promise.all([contacts("internet"), contacts("host")]);
+    return all.flat().some(({ protocol, text }) => protocol === "dns" && text?.includes(token) === true);
+  }
+
   it("lead where they should, where nothing is in the way", async () => {
     await using listeners = await hostListeners();
+    const token = newToken();
+    await tryFrom(open, names(token), token);
+    expect(await wasAskedFor(token)).toBe(true);
     expect(outcomes(fromPublic(), await tryFrom(open, fromPublic(), newToken()))).toEqual(everyone(fromPublic()));
     expect(await listeners.contacts()).not.toEqual([]);
 
@@ -156,33 +178,43 @@ describe.skipIf(notSealed !== null)("[network.probes] ways out of a box", () => 
     expect(reached(fromNobody(), await tryFrom(open, fromNobody(), newToken()))).toEqual([]);
   });
 
-  it.each(RESTRICTED.map((policy) => [JSON.stringify(policy), policy] as const))(
-    "lead nowhere under %s",
-    async (_, policy) => {
-      await using listeners = await hostListeners();
-      const box = await start(policy);
-      const probes = [
-        ...fromPublic(),
-        ...fromNobody(),
-        ...fromPublic().map((probe): Probe => ({ ...probe, device: "lo" })),
-        ...fromPublic().map((probe): Probe => ({ ...probe, source: "127.0.0.1" })),
-        ...fromPublic()
-          .filter(({ kind }) => kind === "udp")
-          .map((probe): Probe => ({ ...probe, dontRoute: true })),
-      ];
-      const token = newToken();
-      expect(reached(probes, await tryFrom(box, probes, token))).toEqual([]);
-      // A datagram that arrives and is not answered is a way out all the same. The same ones of a public box have arrived.
-      const heard = async (of: string): Promise<number> =>
-        (await listeners.contacts()).filter(({ text }) => text?.includes(of) === true).length;
-      const after = newToken();
-      await tryFrom(open, fromPublic(), after);
-      await vi.waitUntil(async () => (await heard(after)) > 0, { timeout: 30_000 });
-      expect(await heard(token)).toBe(0);
-      const { exitCode } = await box.exec(["true"]);
-      expect(exitCode).toBe(0);
-    },
-  );
+  it.each(
+    RESTRICTED.flatMap((policy) =>
+      (["from the start", "after a phase in public"] as const).map(
+        (since) => [JSON.stringify(policy), since, policy] as const,
+      ),
+    ),
+  )("lead nowhere under %s %s", async (_, since, policy) => {
+    await using listeners = await hostListeners();
+    const box = since === "from the start" ? await start(policy) : await start({ mode: "public" }, [policy]);
+    if (since !== "from the start") {
+      const before = newToken();
+      await tryFrom(box, names(before), before);
+      expect(await wasAskedFor(before)).toBe(true);
+      await box.setNetwork(policy);
+    }
+    const probes = [
+      ...fromPublic(),
+      ...fromNobody(),
+      ...fromPublic().map((probe): Probe => ({ ...probe, device: "lo" })),
+      ...fromPublic().map((probe): Probe => ({ ...probe, source: "127.0.0.1" })),
+      ...fromPublic()
+        .filter(({ kind }) => kind === "udp")
+        .map((probe): Probe => ({ ...probe, dontRoute: true })),
+    ];
+    const token = newToken();
+    expect(reached(probes, await tryFrom(box, probes, token))).toEqual([]);
+    await tryFrom(box, names(token), token);
+    // A datagram that arrives and is not answered is a way out all the same. The same ones of a public box have arrived.
+    const heard = async (of: string): Promise<number> =>
+      (await listeners.contacts()).filter(({ text }) => text?.includes(of) === true).length;
+    const after = newToken();
+    await tryFrom(open, [...fromPublic(), ...names(after)], after);
+    await vi.waitUntil(async () => (await heard(after)) > 0 && (await wasAskedFor(after)), { timeout: 30_000 });
+    expect([await heard(token), await wasAskedFor(token)]).toEqual([0, false]);
+    const { exitCode } = await box.exec(["true"]);
+    expect(exitCode).toBe(0);
+  });
 
   function hostListeners(): ReturnType<typeof startListeners> {
     return startListeners("host", [

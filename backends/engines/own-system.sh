@@ -12,6 +12,9 @@ become_system() {
     mkdir -p "$system$folder"
     mount --rbind "$folder" "$system$folder"
   done
+  # The host's name server, see ../network/network.sh.
+  touch "$system/etc/resolv.conf"
+  mount --bind "$run/resolv.conf" "$system/etc/resolv.conf"
   mkdir -p "$system/breakwater" "$system/mnt"
   mount --bind "$scripts" "$system/breakwater"
   cd "$system"

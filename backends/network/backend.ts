@@ -40,6 +40,7 @@ export interface NetworkEnvironment extends DockerEnvironment {
 
 /** Of the engine's bridge. */
 export const boxAddresses: readonly string[] = ["10.213.0.1/24", "fd5b:213::1/64"];
+const LOOPBACK = "127.0.0.1";
 const boxPool = "10.214.0.0/16";
 const boxPool6 = "fd5b:213::/64";
 
@@ -61,6 +62,8 @@ export async function up(
 export interface SealedEngine {
   readonly packages: readonly string[];
   readonly program?: readonly string[];
+  /** The host's name server. Default is the one on the host's own loopback. */
+  readonly nameServer?: string;
 }
 
 /** What {@link up} does, for any engine. The folders say which backend it is. */
@@ -89,8 +92,9 @@ export async function startSealed(engine: SealedEngine, steps: Steps, folders: B
       ],
       ...controlGroup(folders),
       ...(engine.program === undefined ? {} : { program: engine.program }),
-      files: await settingsFiles(run, folders),
-      settings: { dns: fakeInternet.resolvers.v4.slice(0, 2), ipv6: true, "fixed-cidr-v6": boxPool6 },
+      // Docker's resolver asks a server on the host's loopback from outside the box, whatever network the box has: the hardest case.
+      files: await settingsFiles(run, folders, engine.nameServer ?? LOOPBACK),
+      settings: { ipv6: true, "fixed-cidr-v6": boxPool6 },
     });
     steps.done("engine and fake internet run in namespaces of their own");
     await assertNoWayOut(folders);
@@ -255,6 +259,7 @@ function environment(folders: BackendFolders): NetworkEnvironment {
 export async function settingsFiles(
   run: string,
   folders: BackendFolders = backendFolders(),
+  nameServer: string = fakeInternet.resolvers.v4[0],
 ): Promise<Record<string, string>> {
   const authority = await ensureAuthority(folders.cache);
   const { host, router, resolvers } = fakeInternet;
@@ -267,7 +272,7 @@ export async function settingsFiles(
     ADDRESSES4: v4.join(" "),
     ADDRESSES6: v6.join(" "),
     BOXES6: boxPool6,
-    RESOLVER4: resolvers.v4[0],
+    RESOLVER4: nameServer,
   };
   const lines = Object.entries(config).map(([name, value]) => `${name}='${value}'\n`);
   // One socket per address: a datagram must be answered from the address that it was sent to.
@@ -286,7 +291,8 @@ export async function settingsFiles(
     { protocol: "tcp", address: "::", port: fakePorts.echo },
     { protocol: "udp", address: host.v4, port: fakePorts.echo },
     { protocol: "udp", address: host.v6, port: fakePorts.echo },
-    { protocol: "tcp", address: "127.0.0.1", port: fakePorts.hostLoopback },
+    { protocol: "tcp", address: LOOPBACK, port: fakePorts.hostLoopback },
+    { protocol: "dns", address: LOOPBACK, port: 53 },
   ];
   return {
     "network.config": lines.join(""),

@@ -71,8 +71,11 @@ export function networkTargets(folders: BackendFolders = backendFolders()): Netw
     datagrams: { host: "example.com", port },
     resolver: {
       address: resolvers.v4[0],
-      queries: async () =>
-        (await contacts("internet", folders)).flatMap((it) => (it.protocol === "dns" ? (it.text ?? []) : [])),
+      queries: async () => {
+        // One of them is on the loopback of the engine's host.
+        const all = await Promise.all([contacts("internet", folders), contacts("host", folders)]);
+        return all.flat().flatMap((it) => (it.protocol === "dns" ? (it.text ?? []) : []));
+      },
     },
     allowlist: {
       allowed: "example.com",

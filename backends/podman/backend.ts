@@ -41,7 +41,10 @@ export async function up(
   const isRootless = name === "podman-rootless";
   const script = join(import.meta.dirname, isRootless ? "rootless.sh" : "podman.sh");
   const program = [script, sealed.runFolder(ours), sealed.sealedDataFolder(ours), bridgeName(ours, name)];
-  await sealed.startSealed({ packages: [...packages, ...(isRootless ? rootlessPackages : [])], program }, steps, ours);
+  // Podman gives its boxes the host's own name servers, and has no resolver that could ask others for them.
+  const [nameServer] = sealed.fakeInternet.resolvers.v4;
+  const all = [...packages, ...(isRootless ? rootlessPackages : [])];
+  await sealed.startSealed({ packages: all, program, nameServer }, steps, ours);
   return await env(name, folders);
 }
 

@@ -1,8 +1,10 @@
-/** A question that is asked once for all who want to know: an answer is kept, a failure is not. */
-export function remembered<T>(ask: () => Promise<T>): () => Promise<T> {
+/** A question that is asked once for all who want to know, in the words of whoever asks first: an answer is kept, a failure is not. */
+export function remembered<A extends readonly unknown[], T>(
+  ask: (...words: A) => Promise<T>,
+): (...words: A) => Promise<T> {
   let answer: Promise<T> | undefined;
-  return () => {
-    answer ??= ask().catch((error: unknown) => {
+  return (...words) => {
+    answer ??= ask(...words).catch((error: unknown) => {
       answer = undefined;
       throw error;
     });

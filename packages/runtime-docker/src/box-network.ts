@@ -15,6 +15,8 @@ export interface NetworkContext {
   readonly egress: EgressContext;
   /** How boxes with the policy `public` get out. */
   readonly publicVia: "bridge" | "gateway";
+  /** The name servers that the engine gives to containers outside its named networks: none of them is on its host's loopback. */
+  readonly nameServers: (image: string) => Promise<readonly string[]>;
 }
 
 /**
@@ -55,11 +57,15 @@ export class BoxNetwork {
   }
 
   /**
-   * The box's name servers, in every phase; empty for the engine's choice. On the bridge the engine's own resolver asks the forwarder as well, which
-   * has the gateway's answers.
+   * The box's name servers, in every phase; empty for the engine's choice. A box that was on Docker's bridge keeps Docker's resolver, which asks servers on the loopback of the
+   * engine's host from there, whatever network the box has by then; named servers it asks from within the box. With a forwarder that is the one: it has the gateway's answers.
    */
-  get nameServers(): readonly string[] {
-    return this.#egress === null ? [] : [RESOLVER_ADDRESS];
+  async nameServers(clock: Deadline): Promise<readonly string[]> {
+    if (this.#egress !== null) return [RESOLVER_ADDRESS];
+    const leavesBridge = this.#onBridge && this.#policies.some((policy) => !this.#isOnBridge(policy));
+    if (!leavesBridge || this.#hasOwnBridge) return [];
+    const servers = await clock.race(this.#context.nameServers(this.#spec.image));
+    return servers.length === 0 ? [RESOLVER_ADDRESS] : servers;
   }
 
   /**

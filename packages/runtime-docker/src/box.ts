@@ -175,14 +175,12 @@ export class DockerBox implements BackendBox {
         image = await this.#context.images.pull(clock, this.#spec.image);
         pulled = true;
       }
-      const networkMode = await this.#network.modeAtCreate(clock);
+      const network = {
+        mode: await this.#network.modeAtCreate(clock),
+        nameServers: await this.#network.nameServers(clock),
+      };
       clock.throwIfOver();
-      const options = containerOptions(
-        this.#spec,
-        image,
-        { name: this.#id, labels: this.#labels() },
-        { mode: networkMode, nameServers: this.#network.nameServers },
-      );
+      const options = containerOptions(this.#spec, image, { name: this.#id, labels: this.#labels() }, network);
       const { name, ...body } = (await this.#parts.adjust?.(options, image, clock)) ?? options;
       // The engine finishes a create call whose caller has gone. So the call has a clock of its own, and is waited for.
       this.#creating = operate(
@@ -211,7 +209,10 @@ export class DockerBox implements BackendBox {
 
   #labels(): Record<string, string> {
     const expiresAtMs = Date.now() + this.#spec.lifetimeMs;
-    return { ...labelsFor({ role: this.#parts.role ?? "box", trial: this.#spec.trial, expiresAtMs }), [BOX_LABEL]: this.#id };
+    return {
+      ...labelsFor({ role: this.#parts.role ?? "box", trial: this.#spec.trial, expiresAtMs }),
+      [BOX_LABEL]: this.#id,
+    };
   }
 
   async #startFailure(clock: Deadline, cause: unknown): Promise<unknown> {

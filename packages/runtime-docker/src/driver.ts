@@ -21,6 +21,7 @@ import { DEFAULT_EGRESS_BASE_IMAGE } from "@breakwater/egress-gateway";
 import { EgressImages } from "./egress-images.ts";
 import { Gateways } from "./gateway.ts";
 import { Images } from "./images.ts";
+import { askNameServers } from "./name-servers.ts";
 import { PublicNetwork } from "./networks.ts";
 import { type DockerDriverOptions, registryConfigPath } from "./options.ts";
 import { askEngine, CAPABILITIES, describeEngine, enforced, type EngineFacts } from "./probe.ts";
@@ -81,6 +82,7 @@ class DockerDriver implements RuntimeDriver {
         publicNetwork: this.#publicNetwork,
         egress: { ...inCommon, gateways: this.#gateways },
         publicVia: options.publicVia ?? "bridge",
+        nameServers: remembered((image) => askNameServers(this, image)),
       },
       kind,
       helperArchive: remembered(async () => packHelper(await architecture())),

@@ -156,13 +156,6 @@ export function* describeEngine(label: string, facts: EngineFacts): Generator<Do
     advice:
       'bind what is not for boxes to 127.0.0.1, and block the metadata address for the bridge in the host\'s firewall; or use publicVia: "gateway"',
   };
-  if (kind === "docker") {
-    yield {
-      status: "warning",
-      what: 'a box that changes from "public" to "no-network" can still resolve names if this engine\'s host has its name server on its own loopback (dnsmasq, unbound)',
-      advice: 'set "dns" in daemon.json to a server that is not on loopback, or use publicVia: "gateway"',
-    };
-  }
   yield { status: "ok", what: "IPv6: the bridges have IPv4 only, so boxes have no IPv6 beyond loopback" };
   if (kind === "docker" && isOlder(version.Version, UPLOAD_FIXED_IN)) {
     yield {

@@ -56,10 +56,10 @@ export class ServiceNetworks {
   }
 
   /** How a service is put on the first of its networks. */
-  endpoint({ name, networks: [first = ""] = [] }: ServiceSpec): Pick<
-    Dockerode.ContainerCreateOptions,
-    "NetworkingConfig"
-  > {
+  endpoint({
+    name,
+    networks: [first = ""] = [],
+  }: ServiceSpec): Pick<Dockerode.ContainerCreateOptions, "NetworkingConfig"> {
     return { NetworkingConfig: { EndpointsConfig: { [this.id(first)]: { Aliases: [name] } } } };
   }
 
@@ -116,7 +116,9 @@ class NamedNetworks implements NetworkOfBox {
     return Promise.resolve(this.#networks[0] ?? "none");
   }
 
-  readonly nameServers: readonly string[] = [];
+  nameServers(): Promise<readonly string[]> {
+    return Promise.resolve([]);
+  }
 
   /** An engine puts a new container on one network only. */
   async beforeStart(clock: Deadline, container: string): Promise<void> {

@@ -1,5 +1,11 @@
 import { BOX_HELPER_PATH } from "@breakwater/box-helper";
-import { type EgressReport, type NetworkPolicy, type Proof, RuntimeError, type RuntimeSpec } from "@breakwater/runtime-api";
+import {
+  type EgressReport,
+  type NetworkPolicy,
+  type Proof,
+  RuntimeError,
+  type RuntimeSpec,
+} from "@breakwater/runtime-api";
 import { type Deadline, type HelperContext, labelsFor, settlesWithin } from "@breakwater/driver-kit";
 import type { BoxContext } from "./box.ts";
 import { BoxNetwork } from "./box-network.ts";
@@ -78,7 +84,7 @@ export class SharedNetwork {
     const { image } = this.#spec;
     const { id } = (await images.find(clock, image)) ?? (await images.pull(clock, image));
     const mode = await this.#network.modeAtCreate(clock);
-    const { nameServers } = this.#network;
+    const nameServers = await this.#network.nameServers(clock);
     clock.throwIfOver();
     const labels = labelsFor({ role: KEEPER_ROLE, trial: this.#spec.trial, expiresAtMs: Date.now() + lifetimeMs });
     const body = {
@@ -98,7 +104,12 @@ export class SharedNetwork {
       },
     };
     // The engine finishes a create call whose caller has gone. So the call has a clock of its own, and is waited for.
-    const doing = { operation: "start", what: "creating the box's network", boxId: this.#boxId, subject: "other" } as const;
+    const doing = {
+      operation: "start",
+      what: "creating the box's network",
+      boxId: this.#boxId,
+      subject: "other",
+    } as const;
     const call = { method: "POST", path: "/containers/create", query: { name }, body } as const;
     this.#creating = operate(undefined, doing, (own) => this.#engine.json(own, call), CREATE_TIMEOUT_MS);
     try {
@@ -185,8 +196,8 @@ export class JoinedNetwork implements NetworkOfBox {
   }
 
   /** As the keeper's. */
-  get nameServers(): readonly string[] {
-    return [];
+  nameServers(): Promise<readonly string[]> {
+    return Promise.resolve([]);
   }
 
   async beforeStart(): Promise<void> {}
