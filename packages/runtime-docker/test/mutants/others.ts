@@ -34,6 +34,17 @@ export const isolationMutants: readonly Mutant[] = [
     }),
   },
   {
+    id: "isolation.cannot-fork-box-to-death",
+    does: "leaves children of a program that it has ended at its timeout",
+    says: /the bomb's processes are still there/,
+    box: onExec(async (run, argv, _options, box) => {
+      const result = await run();
+      if (result.timedOut && argv[0] === "perl")
+        await box.exec(["sh", "-c", "for i in $(seq 40); do setsid sleep 300 >/dev/null 2>&1 & done"]);
+      return result;
+    }),
+  },
+  {
     id: "isolation.cannot-write-first-process",
     does: "has an ordinary program as the first process",
     says: /can be written/,
