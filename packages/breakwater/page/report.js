@@ -358,6 +358,16 @@ function timeline(found, size) {
       svg("title", {}, `${box}'s box is proven gone: ${seconds(atMs)}`),
     );
   });
+  lines.push(
+    ...found.resumedMs.map((atMs) => {
+      const at = `${atMs * scale}%`;
+      return svg(
+        "line",
+        { class: "resumed", x1: at, x2: at, y1: "0", y2: String(below + lane) },
+        svg("title", {}, "went on in another process"),
+      );
+    }),
+  );
   const label = [
     ...found.spans
       .filter(({ kind }) => kind !== "images")
@@ -392,6 +402,7 @@ function trialBody(trial) {
     ...picturePart(trial),
     ...rewardPart(trial, details),
     ...rounds.flatMap((round) => roundPart(round)),
+    ...part("Tried before", details.retries, retryTable),
     ...sentences("Not run", details.stepsNotRun),
     ...sentences("Not shown to be gone", details.leftovers),
     ...part("Warnings", details.warnings, (each) =>
@@ -601,6 +612,18 @@ function egressTable(lines, denied) {
       ],
       lines.map(({ at, box, host, port, rule }) => [moment(at), box, host ?? "-", String(port), rule]),
     ),
+  );
+}
+
+function retryTable(retries) {
+  return table(
+    [
+      ["when", "short"],
+      ["tried again", "short"],
+      ["code", "short"],
+      ["why", "long"],
+    ],
+    retries.map(({ again, startedAt, error }) => [moment(startedAt), again, error.code, error.message]),
   );
 }
 

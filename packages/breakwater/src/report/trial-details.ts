@@ -60,6 +60,7 @@ function sectionsOf({ result, problem, events, egress, rewardFiles }: StoredTria
     warnings: result.warnings,
     notEnforced: result.notEnforced,
     leftovers: result.leftovers,
+    retries: result.retries,
     denied: result.deniedConnections,
   };
 }
