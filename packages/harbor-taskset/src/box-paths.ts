@@ -17,9 +17,20 @@ export interface ResolvedPath {
 
 /** Follows the links of a box's path component by component, as Linux would. Links that go round in circles are refused. */
 export async function resolveInBox(box: Runtime, path: string, options: OperationOptions): Promise<ResolvedPath> {
-  const resolved = await follow(box, path, false, options);
-  if (resolved.kind !== "link") return { ...resolved, leadsTo: null };
-  return { ...resolved, leadsTo: (await follow(box, resolved.path, true, options)).path };
+  const { path: resolved, kind } = await follow(box, path, false, options);
+  const leadsTo = kind === "link" ? (await follow(box, resolved, true, options)).path : null;
+  return { path: resolved, kind, leadsTo };
+}
+
+/** Where a folder is or would be, with all links followed, and what is in its place or on the way to it and is no folder. */
+export async function resolveFolderInBox(
+  box: Runtime,
+  path: string,
+  options: OperationOptions,
+): Promise<{ readonly path: string; readonly isThere: boolean; readonly blockedBy: string | null }> {
+  const { path: resolved, kind, end } = await follow(box, path, true, options);
+  const blockedBy = end === undefined || end.kind === "directory" ? null : end.path;
+  return { path: resolved, isThere: kind === "directory", blockedBy };
 }
 
 async function follow(
@@ -27,13 +38,13 @@ async function follow(
   from: string,
   last: boolean,
   options: OperationOptions,
-): Promise<{ readonly path: string; readonly kind: PathComponent["kind"] | null }> {
+): Promise<Pick<ResolvedPath, "path" | "kind"> & { readonly end: PathComponent | undefined }> {
   let path = from;
   for (let links = 0; links <= MAX_LINKS; links++) {
     const end = (await box.inspectPath(path, options)).at(-1);
     const isWhole = end?.path === path;
     if (end === undefined || end.kind !== "link" || (isWhole && !last)) {
-      return { path, kind: isWhole ? end.kind : null };
+      return { path, kind: isWhole ? end.kind : null, end };
     }
     const target = posix.resolve(posix.dirname(end.path), end.linkTarget ?? ".");
     path = posix.join(target, path.slice(end.path.length));

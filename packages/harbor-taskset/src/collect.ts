@@ -237,7 +237,7 @@ function isOfTheAgentsMaking({ record }: Trial, error: unknown, from: CollectedF
 }
 
 /** The list that Harbor's tools read, in its words; ours are under a key of our own. */
-async function writeManifest(step: Step, artifacts: readonly ArtifactPlan[]): Promise<void> {
+export async function writeManifest(step: Step, artifacts: readonly ArtifactPlan[]): Promise<void> {
   const status = { collected: "ok", missing: "failed", refused: "failed" } as const;
   const { artifacts: outcomes, artifactsRefused } = step.outcome;
   const entries = outcomes.map((artifact, index) => {

@@ -1,13 +1,13 @@
 import { createHash } from "node:crypto";
 import { posix } from "node:path";
 import { isRuntimeError, type PreparedImage, type Runtime, type UploadEntry } from "@breakwater/runtime-api";
-import { readSpool } from "@breakwater/tar";
 
 import { CONVENTION_DIRECTORY, refuseRoot } from "./artifacts-declaration.ts";
 import { ownerInBox, type Owner } from "./box-owner.ts";
-import { isInside, resolveAllInBox, resolveInBox } from "./box-paths.ts";
+import { isInside, resolveAllInBox, resolveFolderInBox, resolveInBox } from "./box-paths.ts";
 import { workdirOf } from "./boxes.ts";
-import type { CollectedArtifact } from "./collect.ts";
+import { writeManifest, type CollectedArtifact } from "./collect.ts";
+import { makeFolder, RestoredArtifacts, type Limits, type Place } from "./restored-artifacts.ts";
 import { REWARD_FILES } from "./reward.ts";
 import { differences, manifestOf, packTaskFolder, type Manifest } from "./task-folder-archive.ts";
 import type { TaskFolder } from "./task.ts";
@@ -20,10 +20,6 @@ const AGENT_LOGS_DIRECTORY = "/logs/agent";
 
 /** What is compared is ours: more than we sent means that it is not. */
 const COMPARE_LIMITS = { maxBytes: 3 * 1024 ** 3, maxEntries: 50_000 } as const;
-
-interface Limits {
-  readonly signal: AbortSignal;
-}
 
 /** Folders of `/logs` that everybody in the agent's box may write to, as in Harbor. */
 export async function makeAgentLogs(box: Runtime, limits: Limits): Promise<void> {
@@ -81,15 +77,20 @@ async function prepareGround(
     details: { emptied: REWARD_DIRECTORY, removed: places.map(({ path }) => path) },
   });
 
-  for (const place of places) await restore(step, box, place, owner, limits);
-  await makeFolder(box, CONVENTION_DIRECTORY, owner, limits);
-  await makeFolder(box, workdirOf(box, image), owner, limits);
-  if (verifier.tests === null) {
-    if (needsScript) await findTests(step, box, limits);
-    return;
-  }
-  await box.removePaths([TESTS_DIRECTORY], limits);
-  await compareTests(step, box, await placeTests(step, box, verifier.tests, limits), limits);
+  const restored = new RestoredArtifacts(step, box, limits);
+  for (const place of places) await restored.add(place, owner);
+  await restored.makeWorkdir(workdirOf(box, image), owner);
+  const { tests } = verifier;
+  const placed = await restored.withRoom(async () => {
+    await makeFolder(box, CONVENTION_DIRECTORY, owner, limits);
+    await restored.assertRoomToWork(REWARD_DIRECTORY);
+    if (tests === null) return null;
+    await box.removePaths([TESTS_DIRECTORY], limits);
+    return await placeTests(step, box, tests, limits);
+  });
+  if (placed !== null) await compareTests(step, box, placed, limits);
+  else if (needsScript) await findTests(step, box, limits);
+  if (restored.hasLeftOut) await writeManifest(step, artifacts.map(({ plan }) => plan));
 }
 
 /** Shared mode: earlier reward files and tests go, and the tests come. Whatever else is in the box stays. */
@@ -107,6 +108,8 @@ export async function prepareSharedGround(
   await removeIfPossible(step, box, [...rewards, TESTS_DIRECTORY], limits);
   const owner = (await ownerInBox(box, verifier.user ?? image.user, limits)) ?? ROOT;
   await box.upload([REWARD_FOLDER], "/logs", { ...limits, owner });
+  const { blockedBy } = await resolveFolderInBox(box, workdir, limits);
+  if (blockedBy !== null) await removeIfPossible(step, box, [blockedBy], limits);
   await makeFolder(box, workdir, owner, limits);
   if (verifier.tests !== null) await placeTests(step, box, verifier.tests, limits);
 }
@@ -141,12 +144,6 @@ async function clearTheWay(box: Runtime, directory: string, limits: Limits): Pro
     ({ kind, path }) => kind !== "directory" && path !== directory,
   );
   if (blocking !== undefined) await box.removePaths([blocking.path], limits);
-}
-
-interface Place {
-  readonly artifact: CollectedArtifact;
-  /** Where it goes in the verifier's box. */
-  readonly path: string;
 }
 
 /** An image may have links on the way to an artifact's place. They are followed, unless they lead to where no artifact may be. */
@@ -199,40 +196,6 @@ async function makeRewardDirectory(trial: Trial, box: Runtime, owner: Owner, lim
       `${REWARD_DIRECTORY} was emptied, and has ${[...found.keys()].slice(0, 5).join(", ")} in it`,
     );
   }
-}
-
-async function restore(
-  step: Step,
-  box: Runtime,
-  { artifact: { plan, spool }, path }: Place,
-  owner: Owner,
-  limits: Limits,
-): Promise<void> {
-  if (spool === null) return;
-  try {
-    await box.upload(readSpool(spool), posix.dirname(path), { ...limits, owner });
-  } catch (error) {
-    // There is no room for what the agent made: it is left out whole, as it would be over a limit.
-    if (!isRuntimeError(error, "ERR_DISK_FULL")) throw error;
-    await box.removePaths([path], limits);
-    const reason = `the verifier's box has no room for it: ${messageOf(error)}`;
-    step.outcome.artifactsRefused.push({ source: plan.source, reason, members: [], memberCount: 0 });
-    step.events.emit("artifact.restored", { box: box.id, details: { source: plan.source, refused: reason } });
-    return;
-  }
-  step.events.emit("artifact.restored", {
-    box: box.id,
-    details: { source: plan.source, path, entries: spool.entries, bytes: spool.bytes, sha256: spool.sha256 },
-  });
-}
-
-/** Makes a folder that the agent's work may not have left, so that its absence is nothing that keeps the tests from running. */
-async function makeFolder(box: Runtime, directory: string, owner: Owner, limits: Limits): Promise<void> {
-  if (directory === "/") return;
-  const { path, kind } = await resolveInBox(box, directory, limits);
-  if (kind !== null) return;
-  const entry: UploadEntry = { path: posix.basename(path), directory: true, mode: 0o755 };
-  await box.upload([entry], posix.dirname(path), { ...limits, owner });
 }
 
 /** The tests, into an empty `/tests`. */

@@ -139,8 +139,14 @@ export interface RefusedArtifact {
   /** Why nothing of the entry crossed over; `null` if only `members` were left out. */
   readonly reason: string | null;
   /** At most 100. */
-  readonly members: readonly LeftOutMember[];
+  readonly members: readonly RefusedMember[];
   readonly memberCount: number;
+}
+
+export interface RefusedMember {
+  /** As the archive has it; absolute for what was in the way in the verifier's box. */
+  readonly path: string;
+  readonly reason: LeftOutMember["reason"] | "no folder where the tests have to be started";
 }
 
 export interface VerifierOutcome {
