@@ -1,3 +1,5 @@
+import { isServiceName, MAIN_SERVICE } from "@breakwater/runtime-api";
+
 import type { ArtifactLimits } from "./options.ts";
 import type { ArtifactPlan } from "./plan.ts";
 import type { ArtifactEntry } from "./task.ts";
@@ -69,15 +71,12 @@ export function parseArtifactEntries(values: readonly unknown[], key: string): A
       });
     }
 
-    const service = table["service"];
-    if (service !== undefined && service !== "main" && (typeof service !== "string" || service.trim() !== "main")) {
-      problem(
-        "service",
-        `artifacts of another service (${JSON.stringify(service)}) cannot be collected yet`,
-        "services beside the main box are not supported yet; the same path in the main box would be the agent's",
-      );
-    }
+    const written = table["service"] ?? MAIN_SERVICE;
+    const service = typeof written === "string" ? written.trim() : "";
+    if (!isServiceName(service)) problem("service", "is no name of a service", "name one of docker-compose.yaml");
     const source = parseSource(table["source"]);
+    if (!("reason" in source) && service !== MAIN_SERVICE && !source.path.startsWith("/"))
+      problem("source", "is relative, and the working directory of a service is not known", "write an absolute path");
     if ("reason" in source) problem(typeof value === "string" ? null : "source", source.reason, source.advice);
     const destination = parseDestination(table["destination"]);
     if (typeof destination === "object" && destination !== null) {
@@ -97,6 +96,7 @@ export function parseArtifactEntries(values: readonly unknown[], key: string): A
       source: source.path,
       destination: typeof destination === "string" ? destination : null,
       exclude,
+      ...(service === MAIN_SERVICE ? {} : { service }),
     });
   }
   return { entries, problems, warnings };
@@ -218,7 +218,7 @@ export function effectiveArtifacts(
     ...trial.map((entry) => ({ entry, declaredBy: "trial" as const })),
     ...step.map((entry) => ({ entry, declaredBy: "step" as const })),
   ];
-  if (!declared.some(({ entry }) => entry.source === CONVENTION_DIRECTORY)) {
+  if (!declared.some(({ entry }) => entry.source === CONVENTION_DIRECTORY && entry.service === undefined)) {
     const entry = { key: "artifacts", source: CONVENTION_DIRECTORY, destination: null, exclude: [] };
     declared.unshift({ entry, declaredBy: "convention" });
   }
@@ -235,6 +235,19 @@ export function effectiveArtifacts(
       continue;
     }
 
+    const taken = placed.find(({ plan }) => {
+      const relation = plan.service === entry.service ? "apart" : relate(entry.source, plan.source);
+      return relation === "equal" || relation === "around";
+    });
+    if (taken !== undefined) {
+      warnings.push({
+        key: entry.key,
+        message: `${entry.source} of ${entry.service ?? MAIN_SERVICE} is not collected: ${taken.plan.source} of ${taken.plan.service ?? MAIN_SERVICE} (${taken.key}) has its place`,
+        advice: "let the two services leave it at different places",
+      });
+      continue;
+    }
+
     let place = `artifacts/${entry.destination ?? mirror(entry.source)}`;
     const overlaps: string[] = [];
     for (const { plan, key } of placed) {
@@ -246,6 +259,7 @@ export function effectiveArtifacts(
         overlaps.push(plan.source);
         const covered =
           sharesPlace &&
+          plan.service === entry.service &&
           (inBox === "equal"
             ? entry.exclude.join("\0") === plan.exclude.join("\0")
             : inBox === "inside" && plan.exclude.length === 0);
@@ -268,7 +282,15 @@ export function effectiveArtifacts(
     }
     placed.push({
       key: entry.key,
-      plan: { source: entry.source, destination: place, exclude: entry.exclude, limits, declaredBy, overlaps },
+      plan: {
+        source: entry.source,
+        ...(entry.service === undefined ? {} : { service: entry.service }),
+        destination: place,
+        exclude: entry.exclude,
+        limits,
+        declaredBy,
+        overlaps,
+      },
     });
   }
   return { artifacts: placed.map(({ plan }) => plan), warnings };
@@ -277,6 +299,7 @@ export function effectiveArtifacts(
 function isSame(plan: ArtifactPlan, entry: ArtifactEntry): boolean {
   return (
     plan.source === entry.source &&
+    plan.service === entry.service &&
     plan.destination === `artifacts/${entry.destination ?? mirror(entry.source)}` &&
     plan.exclude.join("\0") === entry.exclude.join("\0")
   );

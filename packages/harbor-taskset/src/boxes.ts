@@ -3,6 +3,7 @@ import { isRuntimeError, type PreparedImage, type Runtime } from "@breakwater/ru
 import { recordEgress } from "./egress.ts";
 import { waitUntilHealthy } from "./healthcheck.ts";
 import type { AgentBoxPlan, PlannedImage, VerifierBoxPlan } from "./plan.ts";
+import { prepareServices } from "./service-images.ts";
 import { startGate } from "./start-gate.ts";
 import { packTaskFolder } from "./task-folder-archive.ts";
 import { messageOf } from "./trial-error.ts";
@@ -26,9 +27,11 @@ export async function prepareImages(trial: Trial): Promise<PreparedImages> {
   const { agentBox, steps } = trial.plan;
   enter(trial, "images");
   const agent = await prepareImage(trial, "agent", agentBox.image, agentBox.imageTimeoutMs);
+  await prepareServices(trial, "agent", agentBox, prepareImage);
   const prepared = new Map<string, PreparedImage>();
   const verifiers: PreparedImage[] = [];
   for (const { box } of steps.map(({ verifier }) => verifier)) {
+    if (box !== null) await prepareServices(trial, "verifier", box, prepareImage);
     if (box === null || box.image.kind === "agent-image") {
       verifiers.push(agent);
       continue;
@@ -48,7 +51,9 @@ async function prepareImage(
   timeoutMs: number,
 ): Promise<PreparedImage> {
   const source =
-    image.kind === "declared" ? { reference: image.reference } : { context: image.context, name: image.name };
+    image.kind === "declared"
+      ? { reference: image.reference }
+      : { context: image.context, dockerfile: image.dockerfile, name: image.name };
   const prepared = await driver.prepareImage(source, { signal, timeoutMs });
   record.images.push({ of, id: prepared.id, reference: prepared.reference });
   events.emit("image.prepared", { details: { of, id: prepared.id, reference: prepared.reference } });
@@ -90,16 +95,18 @@ export class Boxes implements AsyncDisposable {
   /** A backend that has no room now is asked again, as long as there is time: each time for a box of its own, as nothing is left of a start that failed. */
   async #startWhenThereIsRoom(
     of: BoxKind,
-    { spec }: AgentBoxPlan | VerifierBoxPlan,
+    planned: AgentBoxPlan | VerifierBoxPlan,
     image: PreparedImage,
     { signal, timeoutMs = START_TIMEOUT_MS }: { readonly signal: AbortSignal; readonly timeoutMs?: number },
   ): Promise<Runtime> {
     const { driver, events, name } = this.#trial;
+    const { spec } = planned;
+    const services = await prepareServices(this.#trial, of, planned, prepareImage);
     const gate = startGate(driver);
     const endsAt = performance.now() + timeoutMs;
     for (;;) {
       await gate.pass(of, signal);
-      const box = driver.create({ ...spec, image: image.id, trial: name });
+      const box = driver.create({ ...spec, services, image: image.id, trial: name });
       events.emit(`${of}-box.create`, { box: box.id, details: { image: image.id, network: spec.network } });
       this.#there.set(box, of);
       try {

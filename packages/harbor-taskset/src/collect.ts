@@ -3,6 +3,7 @@ import { isTarError, spoolArtifact, type Spool } from "@breakwater/tar";
 
 import { CONVENTION_DIRECTORY } from "./artifacts-declaration.ts";
 import { endOfBox, wasEndedByContents } from "./box-end.ts";
+import { hasEnded, whereFrom } from "./collect-services.ts";
 import type { ArtifactPlan, CollectHookPlan } from "./plan.ts";
 import type { ArtifactOutcome, CollectedFrom, CollectHookOutcome } from "./result.ts";
 import { messageOf } from "./trial-error.ts";
@@ -21,6 +22,7 @@ const MAX_LISTED_MEMBERS = 100;
 export async function runCollectHooks(step: Step, box: Runtime): Promise<void> {
   enter(step, "collect");
   for (const hook of step.step.collect) {
+    if (hook.service !== undefined) continue;
     const outcome = await runHook(step, box, hook);
     step.outcome.collectHooks.push(outcome);
     step.events.emit("collect-hook.ended", { box: box.id, details: { ...outcome } });
@@ -165,6 +167,7 @@ export async function collectArtifacts(
     const { spool, status, reason } = await collectArtifact(step, box, plan, from);
     const outcome: ArtifactOutcome = {
       source: plan.source,
+      ...ofService(plan),
       destination: plan.destination,
       status,
       type: spool?.kind ?? null,
@@ -177,7 +180,7 @@ export async function collectArtifacts(
     found.artifacts.push(outcome);
     if (reason !== null || leftOut.length > 0) {
       const members = leftOut.slice(0, MAX_LISTED_MEMBERS);
-      found.artifactsRefused.push({ source: plan.source, reason, members, memberCount: leftOut.length });
+      found.artifactsRefused.push({ source: plan.source, ...ofService(plan), reason, members, memberCount: leftOut.length });
     }
     events.emit("artifact.collected", {
       box: box.id,
@@ -191,6 +194,10 @@ export async function collectArtifacts(
   return collected;
 }
 
+function ofService({ service }: ArtifactPlan): Pick<ArtifactOutcome, "service"> {
+  return service === undefined ? {} : { service };
+}
+
 interface Attempt {
   readonly spool: Spool | null;
   readonly status: ArtifactOutcome["status"];
@@ -201,12 +208,14 @@ interface Attempt {
 async function collectArtifact(
   trial: Trial,
   box: Runtime,
-  { source, limits, exclude }: ArtifactPlan,
+  plan: ArtifactPlan,
   from: CollectedFrom,
 ): Promise<Attempt> {
+  const { source, limits, exclude } = plan;
+  const place = whereFrom(box, plan);
   const refused = (reason: string): Attempt => ({ spool: null, status: "refused", reason });
   try {
-    const stream = box.download([source], limits, { signal: trial.signal, timeoutMs: ARTIFACT_TIMEOUT_MS });
+    const stream = place.download([source], limits, { signal: trial.signal, timeoutMs: ARTIFACT_TIMEOUT_MS });
     const file = trial.folder.newSpoolFile();
     const spool = await spoolArtifact(stream, { file, root: source, ...limits, exclude });
     if (spool.kind !== null) return { spool, status: "collected", reason: null };
@@ -219,6 +228,9 @@ async function collectArtifact(
       return refused(`it is over its limit: ${messageOf(error)}`);
     }
     if (isOfTheAgentsMaking(trial, error, from)) return refused(messageOf(error));
+    if (plan.service !== undefined && (await hasEnded(box.service(plan.service), error))) {
+      return refused("the service had ended, and its files are gone with it");
+    }
     if (await wasEndedByContents(trial, box, "agent", error)) {
       return refused("the box had ended, and its files are gone with it");
     }
@@ -241,15 +253,17 @@ export async function writeManifest(step: Step, artifacts: readonly ArtifactPlan
   const status = { collected: "ok", missing: "failed", refused: "failed" } as const;
   const { artifacts: outcomes, artifactsRefused } = step.outcome;
   const entries = outcomes.map((artifact, index) => {
-    const isConvention = artifact.source === CONVENTION_DIRECTORY;
-    const refused = artifactsRefused.find(({ source }) => source === artifact.source);
+    const isConvention = artifact.source === CONVENTION_DIRECTORY && artifact.service === undefined;
+    const refused = artifactsRefused.find(
+      ({ source, service }) => source === artifact.source && service === artifact.service,
+    );
     const { status: ours, entries: count, bytes, sha256 } = artifact;
     return {
       source: artifact.source,
       destination: artifact.destination,
       type: artifact.type ?? (isConvention ? "directory" : "file"),
       status: isConvention && ours === "missing" ? "empty" : status[ours],
-      service: null,
+      service: artifact.service ?? null,
       exclude: artifact.type === "file" ? [] : (artifacts[index]?.exclude ?? []),
       breakwater: {
         status: ours,

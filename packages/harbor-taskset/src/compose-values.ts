@@ -5,8 +5,9 @@ const VARIABLE = /\$(?:(\$)|([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?:(:?[-?+])([^}]*))?
 export function expand(
   text: string,
   variables: Readonly<Record<string, string | undefined>>,
-): { readonly text: string; readonly missing: readonly string[]; readonly invalid: boolean } {
+): { readonly text: string; readonly missing: readonly string[]; readonly invalid: boolean; readonly used: readonly string[] } {
   const missing = new Set<string>();
+  const used = new Set<string>();
   let invalid = false;
   const replace = (_: string, dollar?: string, bare?: string, braced?: string, sign?: string, word = ""): string => {
     if (dollar !== undefined) return "$";
@@ -15,6 +16,7 @@ export function expand(
       invalid = true;
       return "$";
     }
+    used.add(name);
     const value = Object.hasOwn(variables, name) ? variables[name] : undefined;
     const isSet = value !== undefined && !(sign?.startsWith(":") === true && value === "");
     if (sign?.endsWith("+") === true) return isSet ? word : "";
@@ -23,7 +25,7 @@ export function expand(
     missing.add(name);
     return "";
   };
-  return { text: text.replace(VARIABLE, replace), missing: [...missing], invalid };
+  return { text: text.replace(VARIABLE, replace), missing: [...missing], invalid, used: [...used] };
 }
 
 const UNITS_MS: Readonly<Record<string, number>> = { us: 0.001, ms: 1, s: 1000, m: 60_000, h: 3_600_000 };

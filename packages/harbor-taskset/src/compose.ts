@@ -14,6 +14,8 @@ export interface ComposePlan {
   readonly services: readonly PlannedService[];
   readonly problems: readonly TasksetProblem[];
   readonly warnings: readonly TasksetProblem[];
+  /** Variables that it asks for. */
+  readonly used: readonly string[];
 }
 
 /** What the file says of the main box. */
@@ -98,6 +100,7 @@ class ComposeReader {
   readonly #warnings: TasksetProblem[] = [];
   readonly #volumes = new Set<string>();
   readonly #networks = new Set(["default"]);
+  readonly #used = new Set<string>();
   #sharesArtifacts = false;
 
   constructor(source: ComposeSource, context: ComposeContext) {
@@ -131,6 +134,7 @@ class ComposeReader {
       services: drafts.flatMap(({ image, spec }) => (image === null ? [] : [{ image, spec }])),
       problems: this.#problems,
       warnings: this.#warnings,
+      used: [...this.#used],
     };
   }
 
@@ -436,7 +440,9 @@ class ComposeReader {
       if (written === null || written === undefined) {
         // As in a shell: handed on if it is set.
         const found = this.#context.variables[name];
-        if (found !== undefined) env[name] = found;
+        if (found === undefined) return;
+        env[name] = found;
+        this.#used.add(name);
       } else if (typeof written === "object") this.#refuse(key, "is no text", "write one");
       else env[name] = typeof written === "string" ? this.#text(written, key) : String(written as number);
     };
@@ -547,7 +553,8 @@ class ComposeReader {
       return "";
     }
     const variables = { ...this.#context.variables, ...HARBORS, CONTEXT_DIR: this.#source.hostFolder };
-    const { text, missing, invalid } = expand(String(value), variables);
+    const { text, missing, invalid, used } = expand(String(value), variables);
+    for (const variable of used) if (!Object.hasOwn(HARBORS, variable)) this.#used.add(variable);
     for (const variable of missing) {
       const advice = `set ${variable}, or give it a default: \${${variable}:-value}`;
       this.#refuse(key, `needs the variable ${variable}, which is not set`, advice);

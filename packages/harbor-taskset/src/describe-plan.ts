@@ -13,6 +13,7 @@ export function describePlan(plan: TrialPlan): string[] {
       ? `an image built from ${agentBox.image.context} (at most ${seconds(agentBox.imageTimeoutMs)})`
       : agentBox.image.reference;
   lines.push(`The agent's box runs ${image}; ${describeSpec(agentBox.spec, agentBox.healthcheck)}.`);
+  lines.push(...describeServices(agentBox));
   if (agentBox.staged !== null) {
     const place = agentBox.staged.directory ?? "the image's working directory";
     lines.push(
@@ -64,7 +65,7 @@ function describeStep(step: StepPlan): string[] {
   );
   for (const hook of step.collect) {
     lines.push(
-      `Then a collect hook runs for at most ${seconds(hook.timeoutMs)}, as ${hook.user ?? "the image's user"}: ${oneLine(hook.command)}`,
+      `Then a collect hook runs ${hook.service === undefined ? "" : `in the service ${hook.service} `}for at most ${seconds(hook.timeoutMs)}, as ${hook.user ?? "the image's user"}: ${oneLine(hook.command)}`,
     );
   }
   lines.push(...step.artifacts.map(describeArtifact));
@@ -78,6 +79,7 @@ function describeStep(step: StepPlan): string[] {
           ? `an image built from ${box.image.context} (at most ${seconds(box.imageTimeoutMs)})`
           : box.image.reference;
     lines.push(`The verifier's box runs ${from}; ${describeSpec(box.spec, box.healthcheck)}.`);
+    lines.push(...describeServices(box));
     if (box.staged !== null) lines.push("The files of environment/ are put into it as well.");
   }
   lines.push(
@@ -98,6 +100,16 @@ function describeStep(step: StepPlan): string[] {
     lines.push(`A ${least} or more is needed for the next step.`);
   }
   return lines;
+}
+
+function describeServices({ services }: Pick<TrialPlan["agentBox"], "services">): string[] {
+  return services.map(({ image, spec }) => {
+    const from = image.kind === "build" ? `an image built from ${image.context}` : image.reference;
+    const networks = spec.networks ?? [];
+    const network = networks.length === 0 ? "in that box's network" : `on its own networks ${networks.join(", ")}`;
+    const after = Object.entries(spec.dependsOn ?? {}).map(([name, condition]) => `${name} is ${condition}`);
+    return `Beside it the service ${spec.name} runs ${from}, ${network}${after.length === 0 ? "" : `, when ${after.join(" and ")}`}${names(spec.env ?? {})}.`;
+  });
 }
 
 function describeMode({ mode, modeFrom }: StepPlan): string {
@@ -142,7 +154,8 @@ function describeArtifact(artifact: ArtifactPlan): string {
     step: "declared by the step",
   }[artifact.declaredBy];
   const bounds = `at most ${artifact.limits.maxBytes} bytes and ${count(artifact.limits.maxEntries, "entry", "entries")}`;
-  return `Artifact ${where}${exclude} is collected to ${artifact.destination} (${why}; ${bounds}).`;
+  const of = artifact.service === undefined ? "" : ` of the service ${artifact.service}`;
+  return `Artifact ${where}${of}${exclude} is collected to ${artifact.destination} (${why}; ${bounds}).`;
 }
 
 function describePolicy(policy: NetworkPolicy): string {

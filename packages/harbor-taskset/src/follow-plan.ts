@@ -15,6 +15,7 @@ import {
   thawAgentBox,
   type CollectedArtifact,
 } from "./collect.ts";
+import { runServiceHooks } from "./collect-services.ts";
 import { grade, type GradeOptions, type Verify } from "./grade.ts";
 import type { ArtifactPlan, StepPlan, VerifierBoxPlan } from "./plan.ts";
 import { makeAgentLogs, prepareSharedGround, prepareVerifierBox } from "./restore.ts";
@@ -155,6 +156,7 @@ async function gradeSeparate(
 
   // 5. to 7. Nothing of the agent's runs; what may cross over is taken; its box is gone, or stays frozen for the next step
   const from = await quietenAgentBox(step, agentBox, step.isLast);
+  await runServiceHooks(step, agentBox);
   const collected = await collectArtifacts(step, agentBox, artifacts, from);
   if (step.isLast && step.savesWork) await saveWork(step, agentBox, image, collected);
   if (step.isLast || record.agentBoxEndedBy !== null) {
@@ -205,10 +207,11 @@ async function gradeShared(
   const isBorrowed = agentRuntime !== undefined;
   if (step.plan.steps.length > 1) {
     const from = !isBorrowed && (await freezeAgentBox(step, box)) ? "frozen" : "live";
+    await runServiceHooks(step, box);
     await collectArtifacts(step, box, artifacts, from);
     await thawAgentBox(step, box);
     refuseIncompleteArtifacts(step);
-  }
+  } else await runServiceHooks(step, box);
 
   enter(step, "run");
   if (step.record.agentBoxEndedBy !== null) throw endedBeforeGrading(step);

@@ -3,6 +3,7 @@ import { readdir, realpath, stat } from "node:fs/promises";
 import { basename, join, resolve } from "node:path";
 
 import type { KeyProblem } from "./artifacts-declaration.ts";
+import { COMPOSE_FILE, readComposeFile } from "./compose-file.ts";
 import { joinInstructions, stripCanary } from "./instruction.ts";
 import { lineOfKey } from "./key-lines.ts";
 import { isTasksetError, TasksetError, type TasksetProblem } from "./problems.ts";
@@ -22,7 +23,7 @@ const MAX_TASK_FILE_BYTES = 1024 ** 2;
 const MAX_INSTRUCTION_BYTES = 10 * 1024 ** 2;
 const FOLDER_LIMITS: FolderLimits = { maxEntries: 20_000, maxBytes: 2 * 1024 ** 3 };
 /** In place of one that cannot be looked at; the problem is noted. */
-const NO_FOLDER: BuildFolder = { path: "", exists: false, hasDockerfile: false, hasComposeFile: false };
+const NO_FOLDER: BuildFolder = { path: "", exists: false, hasDockerfile: false, hasComposeFile: false, compose: null };
 /** Tasks that are loaded at the same time; more only queue for the disk. */
 const PARALLEL_LOADS = 16;
 
@@ -81,8 +82,8 @@ export async function loadTask(directory: string, options: LoadOptions = {}): Pr
     if (await attempt(isTaskFile(root, `${path}/${script}`)))
       missing(`${path}/${script}`, `is left out by ${IGNORE_FILE}`, "a script that is needed has to travel");
   };
-  const environment = await attempt(describeBuildFolder(root, "environment"));
-  const tests = await attempt(describeBuildFolder(root, "tests"));
+  const environment = await attempt(describeBuildFolder(root, "environment", problems));
+  const tests = await attempt(describeBuildFolder(root, "tests", problems));
   const testFiles = await listFolder("tests");
   const solutionFiles = await listFolder("solution");
   const isDefined = environment !== null && (environment.hasDockerfile || environment.hasComposeFile);
@@ -92,7 +93,7 @@ export async function loadTask(directory: string, options: LoadOptions = {}): Pr
   const steps: TaskStep[] = [];
   for (const { artifacts, ...step } of file?.steps ?? []) {
     const folder = `steps/${step.name}`;
-    const ownTests = await attempt(describeBuildFolder(root, `${folder}/tests`));
+    const ownTests = await attempt(describeBuildFolder(root, `${folder}/tests`, problems));
     const files = {
       tests: ownTests ?? NO_FOLDER,
       testFiles: await listFolder(`${folder}/tests`),
@@ -114,13 +115,8 @@ export async function loadTask(directory: string, options: LoadOptions = {}): Pr
     const line = lineOfKey(lines, key);
     return { file: "task.toml", key, ...(line === undefined ? {} : { line }), message, advice };
   };
-  if (environment?.hasComposeFile === true) {
-    missing(
-      "environment/docker-compose.yaml",
-      "tasks with services beside the main box cannot be run yet",
-      "this version runs one box for the agent",
-    );
-  } else if (file !== null && file.environment.image === null && environment !== null && !environment.hasDockerfile) {
+  const isComposed = environment?.hasComposeFile === true;
+  if (file !== null && file.environment.image === null && environment?.hasDockerfile === false && !isComposed) {
     const advice = "write environment/Dockerfile, or name an image as docker_image in [environment]";
     if (environment.exists)
       missing("environment/Dockerfile", "is missing and no image is declared: the agent has no box", advice);
@@ -160,8 +156,8 @@ export async function loadTask(directory: string, options: LoadOptions = {}): Pr
   };
 }
 
-function withoutKey({ source, destination, exclude }: ArtifactEntry): ArtifactEntry {
-  return { source, destination, exclude };
+function withoutKey({ source, destination, exclude, service }: ArtifactEntry): ArtifactEntry {
+  return { source, destination, exclude, ...(service === undefined ? {} : { service }) };
 }
 
 /** Paths of a folder that is put over another one where one has a folder and the other has none. */
@@ -217,14 +213,16 @@ async function findTaskFolders(root: string): Promise<string[]> {
   return folders;
 }
 
-async function describeBuildFolder(root: string, name: string): Promise<BuildFolder> {
+async function describeBuildFolder(root: string, name: string, problems: TasksetProblem[]): Promise<BuildFolder> {
   const exists = await isTaskFolder(root, name);
+  const compose = exists ? await readComposeFile(root, name, problems) : null;
   return {
     path: join(root, name),
     exists,
     hasDockerfile: exists && (await isTaskFile(root, `${name}/Dockerfile`)),
     // Harbor knows this name only; docker-compose.yml is an ordinary file.
-    hasComposeFile: exists && (await isTaskFile(root, `${name}/docker-compose.yaml`)),
+    hasComposeFile: exists && (await isTaskFile(root, `${name}/${COMPOSE_FILE}`)),
+    compose,
   };
 }
 

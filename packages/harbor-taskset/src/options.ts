@@ -67,6 +67,8 @@ export interface TrialArtifact {
   readonly source: string;
   readonly destination?: string | undefined;
   readonly exclude?: readonly string[] | undefined;
+  /** The service beside the agent's box that has it. Default is that box itself. */
+  readonly service?: string | undefined;
 }
 
 /** What one artifact entry may have; an entry with more is left out whole. */

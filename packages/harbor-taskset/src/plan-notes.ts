@@ -10,6 +10,7 @@ import {
 
 import { lineOfKey } from "./key-lines.ts";
 import type { PlanOptions } from "./options.ts";
+import type { ComposedBox } from "./plan-compose.ts";
 import type { PlannedSpec } from "./plan.ts";
 import type { TasksetProblem } from "./problems.ts";
 import type { Task } from "./task.ts";
@@ -57,7 +58,8 @@ export class Notes {
 
   /** Everything that a backend will not do for this box, at the keys that asked for it. */
   refuseBox(asked: AskedBox, capabilities: RuntimeCapabilities, options: PlanOptions): void {
-    const spec = parseRuntimeSpec({ ...asked.spec, image: "planned" });
+    const services = asked.composed.services.map((service) => ({ ...service.spec, image: "planned" }));
+    const spec = parseRuntimeSpec({ ...asked.spec, services, image: "planned" });
     for (const { key, code, message, advice } of refusals(spec, capabilities)) {
       const place = this.#placeOf(asked, key, code, options);
       this.refuse({ ...place, message: `the ${asked.of}'s box: ${message}`, advice });
@@ -65,7 +67,7 @@ export class Notes {
   }
 
   #placeOf(
-    { spec, table, lifetimeKey, policies }: AskedBox,
+    { spec, composed, table, lifetimeKey, policies }: AskedBox,
     key: string,
     code: RefusalCode,
     options: PlanOptions,
@@ -103,6 +105,7 @@ export class Notes {
           : this.#placeOfKey(placed.key);
       }
       case "REFUSED_SERVICES":
+        return { file: composed.file ?? TASK_FILE, key: null };
       case "REFUSED_USER":
         return this.#placeOfKey(table);
     }
@@ -120,6 +123,7 @@ type Place = Pick<TasksetProblem, "file" | "key" | "line">;
 export interface AskedBox {
   readonly of: "agent" | "verifier";
   readonly spec: PlannedSpec;
+  readonly composed: ComposedBox;
   /** The table of its environment. */
   readonly table: string;
   /** What makes its lifetime as long as it is. */

@@ -134,15 +134,6 @@ function chooseMode(
 }
 
 function chooseImage({ levels }: StepSource, options: PlanOptions, notes: Notes): ImageChoice {
-  for (const { tests, testsPath } of levels) {
-    if (!tests.hasComposeFile) continue;
-    notes.refuse({
-      file: `${testsPath}/docker-compose.yaml`,
-      key: null,
-      message: "verifiers of several services cannot be run yet",
-      advice: "use one image for the verifier",
-    });
-  }
   const choice = chooseVerifierImage(
     levels.map(({ verifier, tests }) => ({ image: verifier.environment?.image ?? null, tests })),
   );

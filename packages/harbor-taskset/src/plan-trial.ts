@@ -10,6 +10,7 @@ import {
 } from "@breakwater/runtime-api";
 
 import type { PlanOptions } from "./options.ts";
+import { composeBox, composedImage, refuseUnknownServices, servicesWith, withCompose } from "./plan-compose.ts";
 import { allowHosts, Notes, OPTIONS, placePolicy } from "./plan-notes.ts";
 import {
   checkWhatGoesOn,
@@ -33,6 +34,7 @@ import {
 import type {
   AgentBoxPlan,
   NotEnforced,
+  PlannedImage,
   PlannedSpec,
   StepPlan,
   StepSetupPlan,
@@ -95,26 +97,41 @@ export function planTrial(task: Task, capabilities: RuntimeCapabilities, options
   const inAgentBox = drafts.flatMap(({ grading, networks }) =>
     grading.image === null ? [networks.agent, networks.verifier] : [networks.agent],
   );
-  const agentSpec = planSpec(task.environment, agentEnv, options, {
+  const composed = composeBox(
+    task.files.environment.compose,
+    {
+      env: agentEnv,
+      policies: [agentBaseline, ...inAgentBox.map(({ policy }) => policy)],
+      imageName: imageName(task, ""),
+    },
+    options,
+    notes,
+  );
+  const plainSpec = planSpec(task.environment, agentEnv, options, {
     initial: agentBaseline,
     later: inAgentBox.map(({ policy }) => policy),
     lifetimeMs: deadlines.agentBoxMs,
   });
+  const agentSpec = withCompose(plainSpec, composed);
+  const agentImage: PlannedImage =
+    task.environment.image === null
+      ? composedImage(composed, task.files.environment, imageName(task, ""), notes)
+      : { kind: "declared", reference: task.environment.image };
   const agentBox: AgentBoxPlan = {
-    image:
-      task.environment.image === null
-        ? { kind: "build", context: task.files.environment.path, name: imageName(task, "") }
-        : { kind: "declared", reference: task.environment.image },
+    image: agentImage,
     imageTimeoutMs: imageTimeoutMs(task.environment, options),
     spec: agentSpec,
+    services: servicesWith(composed, agentImage),
+    fromHost: composed.fromHost,
     staged: stage(task, task.environment),
-    healthcheck: task.environment.healthcheck,
+    healthcheck: task.environment.healthcheck ?? composed.main?.healthcheck ?? null,
   };
   const baseline = placePolicy(agentBaseline, task.environment.network, "environment.network_mode", hosts.environment);
   notes.refuseBox(
     {
       of: "agent",
       spec: agentSpec,
+      composed,
       table: "environment",
       lifetimeKey: task.steps.length === 0 ? "agent.timeout_sec" : "steps",
       policies: [baseline, ...inAgentBox],
@@ -124,11 +141,22 @@ export function planTrial(task: Task, capabilities: RuntimeCapabilities, options
   );
   refuseImage(agentBox, "environment", "environment", capabilities, notes);
 
+  if (options.borrowedAgentRuntime && composed.services.length > 0 && composed.file !== null) {
+    notes.refuse({
+      file: composed.file,
+      key: "services",
+      message: "a borrowed box brings no services",
+      advice: "let the trial make the agent's box",
+    });
+  }
+  refuseUnknownServices(task, composed, options, notes);
+
   // 4. The steps
   const steps = drafts.map((draft, index) => {
     const verifierBox = planVerifierBox(
       draft,
       agentEnv,
+      agentImage,
       deadlines.verifierMs[index] ?? 1,
       capabilities,
       options,
@@ -226,6 +254,7 @@ function planSetup({ task, step }: StepSource, options: PlanOptions): StepSetupP
 function planVerifierBox(
   { source, grading, networks }: Draft,
   agentEnv: Readonly<Record<string, string>>,
+  agentImage: PlannedImage,
   timeoutMs: number,
   capabilities: RuntimeCapabilities,
   options: PlanOptions,
@@ -237,25 +266,35 @@ function planVerifierBox(
   // A copy of the agent's environment has had its templates checked already.
   const env = inherits ? agentEnv : resolve(task, `${table}.env`, environment.env, options, notes);
   const { verifierBaseline, verifier } = networks;
-  const spec = planSpec(environment, env, options, {
-    initial: verifierBaseline.policy ?? environment.network,
+  const baseline = verifierBaseline.policy ?? environment.network;
+  const name = imageName(task, step === null ? "-verifier" : `-${step.name}-verifier`);
+  const level = levels.find(({ tests }) => image.kind === "build" && tests === image.folder);
+  const declaring = levels.find(({ verifier: one }) => one.environment?.image);
+  const compose =
+    image.kind === "agent-image" ? task.files.environment.compose : ((level ?? declaring)?.tests.compose ?? null);
+  const asked = { env, policies: [baseline, verifier.policy], imageName: name };
+  const composed = composeBox(compose, asked, options, notes);
+  const plainSpec = planSpec(environment, env, options, {
+    initial: baseline,
     later: [verifier.policy],
     lifetimeMs: Math.min(timeoutMs + BOX_OVERHEAD_MS, MAX_DURATION_MS),
   });
-  const name = imageName(task, step === null ? "-verifier" : `-${step.name}-verifier`);
+  const spec = withCompose(plainSpec, composed);
+  const planned = image.kind === "build" ? composedImage(composed, image.folder, name, notes) : image;
   const box: VerifierBoxPlan = {
     image: image.kind === "build" ? { kind: "build", context: image.folder.path, name } : image,
     imageTimeoutMs: imageTimeoutMs(environment, options),
     spec,
+    services: servicesWith(composed, planned.kind === "agent-image" ? agentImage : planned),
+    fromHost: composed.fromHost,
     staged: image.kind === "agent-image" ? stage(task, environment) : null,
-    healthcheck: !inherits || image.kind === "agent-image" ? environment.healthcheck : null,
+    healthcheck:
+      (!inherits || image.kind === "agent-image" ? environment.healthcheck : null) ?? composed.main?.healthcheck ?? null,
   };
   const lifetimeKey = writtenTimeouts(source).verifierKey;
   const policies = [verifierBaseline, verifier];
-  notes.refuseBox({ of: "verifier", spec, table, lifetimeKey, policies }, capabilities, options);
-  const folder = levels.find(({ tests }) => image.kind === "build" && tests === image.folder)?.testsPath ?? "tests";
-  const prefix = levels.find(({ verifier: one }) => one.environment?.image)?.prefix ?? "";
-  refuseImage(box, folder, `${prefix}verifier.environment`, capabilities, notes);
+  notes.refuseBox({ of: "verifier", spec, composed, table, lifetimeKey, policies }, capabilities, options);
+  refuseImage(box, level?.testsPath ?? "tests", `${declaring?.prefix ?? ""}verifier.environment`, capabilities, notes);
   return box;
 }
 

@@ -1,4 +1,4 @@
-import type { NetworkPolicy, RuntimeSpecInput } from "@breakwater/runtime-api";
+import type { NetworkPolicy, RuntimeSpecInput, ServiceSpec } from "@breakwater/runtime-api";
 import type { ArtifactLimits } from "./options.ts";
 import type { TasksetProblem } from "./problems.ts";
 import type { McpServer, MinReward, TaskFolder, TaskHealthcheck, VerifierMode } from "./task.ts";
@@ -71,18 +71,32 @@ export interface NotEnforced {
 }
 
 /** A spec without what is only known when the trial starts. `user` is never set: each phase passes its own to `exec`. */
-export type PlannedSpec = Omit<RuntimeSpecInput, "image" | "trial" | "user">;
+export type PlannedSpec = Omit<RuntimeSpecInput, "image" | "trial" | "user" | "services">;
+
+/** A service beside a box, as its compose file has it. */
+export interface PlannedService {
+  readonly image: PlannedImage;
+  readonly spec: Omit<ServiceSpec, "image">;
+}
 
 export type PlannedImage =
   | { readonly kind: "declared"; readonly reference: string }
-  /** `context` is an absolute folder with a `Dockerfile`; `name` is for tags and messages. */
-  | { readonly kind: "build"; readonly context: string; readonly name: string };
+  /** `context` is an absolute folder with a `Dockerfile`, or what `dockerfile` says; `name` is for tags and messages. */
+  | {
+      readonly kind: "build";
+      readonly context: string;
+      readonly dockerfile?: string | undefined;
+      readonly name: string;
+    };
 
 export interface AgentBoxPlan {
   readonly image: PlannedImage;
   /** Bounds pulling or building. */
   readonly imageTimeoutMs: number;
   readonly spec: PlannedSpec;
+  readonly services: readonly PlannedService[];
+  /** Values of the host that a compose file asked for; never to be written down. */
+  readonly fromHost: readonly string[];
   /** Files of `environment/` to be put into `directory` (`null` = the working directory of the image) before the healthcheck. */
   readonly staged: StagedFiles | null;
   readonly healthcheck: TaskHealthcheck | null;
@@ -120,6 +134,8 @@ export interface OraclePlan {
 export interface CollectHookPlan {
   /** For `sh -c`. */
   readonly command: string;
+  /** Beside the agent's box; absent = in that itself. */
+  readonly service?: string | undefined;
   readonly user: string | null;
   readonly timeoutMs: number;
 }
@@ -130,6 +146,8 @@ export interface ArtifactPlan {
    * when the image is at hand; `resolveArtifacts` makes it absolute and applies the rules about roots again, before the agent starts.
    */
   readonly source: string;
+  /** The service beside the agent's box that has it; absent = that box itself. */
+  readonly service?: string | undefined;
   /** On the host, relative to the trial's folder: `artifacts/…`. Has no influence on where the verifier sees it, which is `source`. */
   readonly destination: string;
   /** Patterns in the manner of tar's `--exclude`, relative to `source`; they do not apply to single files. */
@@ -162,6 +180,9 @@ export interface VerifierBoxPlan {
   /** Bounds pulling or building. */
   readonly imageTimeoutMs: number;
   readonly spec: PlannedSpec;
+  /** As for the agent's box, where it is a fresh copy of that; else those of its own compose file. */
+  readonly services: readonly PlannedService[];
+  readonly fromHost: readonly string[];
   /** As for the agent's box: only with `agent-image`. */
   readonly staged: StagedFiles | null;
   readonly healthcheck: TaskHealthcheck | null;

@@ -45,6 +45,7 @@ export function secretValues(
       plan.steps.map(({ verifier }) => verifier.env),
       verifiers.map(({ env }) => env),
     ),
+    ...[plan.agentBox, ...plan.steps.map(({ verifier }) => verifier.box)].flatMap((box) => box?.fromHost ?? []),
     ...plan.steps.flatMap(({ agent }) => agent.mcpServers.flatMap(headerSecrets(task))),
     ...resolved(
       plan.steps.map(({ oracle }) => oracle?.env),

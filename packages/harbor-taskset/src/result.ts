@@ -111,6 +111,8 @@ export interface AgentOutcome {
 
 export interface CollectHookOutcome {
   readonly command: string;
+  /** Where it was run; absent = in the agent's box. */
+  readonly service?: string | undefined;
   /** `not-run`: the box had ended. None of them stops a trial. */
   readonly status: "completed" | "failed" | "timed-out" | "not-run";
   readonly exitCode: number | null;
@@ -121,6 +123,8 @@ export interface CollectHookOutcome {
 export interface ArtifactOutcome {
   /** Absolute path in both boxes. */
   readonly source: string;
+  /** The service beside the agent's box that had it; absent = that box itself. */
+  readonly service?: string | undefined;
   /** On the host, relative to the trial's folder, or to that of its step. */
   readonly destination: string;
   /** `missing`: there was nothing at `source`. `refused`: nothing of it was kept. */
@@ -136,6 +140,8 @@ export interface ArtifactOutcome {
 
 export interface RefusedArtifact {
   readonly source: string;
+  /** As in `ArtifactOutcome`. */
+  readonly service?: string | undefined;
   /** Why nothing of the entry crossed over; `null` if only `members` were left out. */
   readonly reason: string | null;
   /** At most 100. */

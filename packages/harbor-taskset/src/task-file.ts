@@ -1,6 +1,8 @@
 import {
   isAbsolutePath,
   isEnvironmentName,
+  isServiceName,
+  MAIN_SERVICE,
   parseAllowlistEntry,
   parseNetworkPolicy,
   type NetworkPolicy,
@@ -334,15 +336,22 @@ const agentTable = agentKeys.transform((table): TaskAgent => ({
   network: table.network_mode === undefined ? null : toPolicy(table.network_mode, table.allowed_hosts),
 }));
 
+const serviceName = filled.refine((name) => isServiceName(name.trim()), advise("is no name of a service", "name one of docker-compose.yaml"));
+/** Of the main box nothing is said. */
+function toService(name: string | undefined): { readonly service?: string } {
+  return name === undefined || name.trim() === MAIN_SERVICE ? {} : { service: name.trim() };
+}
+
 const collectTable = z
   .strictObject({
     command: filled,
-    service: filled.optional(),
+    service: serviceName.optional(),
     timeout_sec: duration.default(DEFAULT_HOOK_TIMEOUT * 1000),
     user: user.optional(),
   })
   .transform((table): CollectHook => ({
     command: table.command,
+    ...toService(table.service),
     timeoutMs: table.timeout_sec,
     user: table.user ?? null,
   }));
@@ -487,15 +496,6 @@ function refuseUnsupported(raw: Readonly<Record<string, unknown>>): KeyProblem[]
     const types = table["gpu_types"];
     if (table["gpus"] !== undefined && table["gpus"] !== 0 && Array.isArray(types) && types.length > 0) {
       refuse(`${key}.gpu_types`, "tasks that choose a kind of GPU");
-    }
-  }
-  for (const [key, verifier] of namedTables(raw, "verifier")) {
-    const hooks = verifier["collect"];
-    for (const [index, hook] of (Array.isArray(hooks) ? hooks : []).entries()) {
-      const service: unknown = isTable(hook) ? hook["service"] : undefined;
-      if (typeof service === "string" && service.trim() !== "" && service.trim() !== "main") {
-        refuse(`${key}.collect[${index}].service`, `hooks in another service (${JSON.stringify(service)})`);
-      }
     }
   }
   return problems;

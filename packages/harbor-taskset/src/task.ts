@@ -1,4 +1,5 @@
 import type { NetworkPolicy } from "@breakwater/runtime-api";
+import type { ComposeSource } from "./compose-file.ts";
 import type { TasksetProblem } from "./problems.ts";
 
 /**
@@ -122,6 +123,8 @@ export interface TaskVerifier {
 /** `[[verifier.collect]]`: a shell command run in the agent's box after the agent, before artifacts are collected. */
 export interface CollectHook {
   readonly command: string;
+  /** Beside the agent's box, where it is run when that can run nothing any more; absent = in the agent's box itself. */
+  readonly service?: string | undefined;
   readonly timeoutMs: number;
   /** `null` = the image's user, not the agent's. */
   readonly user: string | null;
@@ -163,6 +166,8 @@ export interface ArtifactEntry {
   readonly destination: string | null;
   /** Patterns in the manner of tar's `--exclude`, relative to `source`. They do not apply to single files. */
   readonly exclude: readonly string[];
+  /** The service beside the agent's box that has it; absent = that box itself. */
+  readonly service?: string | undefined;
 }
 
 /** The task's folders, as far as trials need them. */
@@ -184,6 +189,8 @@ export interface BuildFolder {
   readonly exists: boolean;
   readonly hasDockerfile: boolean;
   readonly hasComposeFile: boolean;
+  /** What it has in it; `null` where it could not be read. */
+  readonly compose: ComposeSource | null;
 }
 
 /** A listing of a folder that is safe to read: no entry leads out of the task's folder. */

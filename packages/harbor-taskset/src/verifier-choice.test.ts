@@ -28,6 +28,7 @@ const folder = (path: string, definition: boolean): BuildFolder => ({
   exists: true,
   hasDockerfile: definition,
   hasComposeFile: false,
+  compose: null,
 });
 const task = folder("/t/tests", true);
 const step = folder("/t/steps/one/tests", true);

@@ -79,6 +79,7 @@ expectTypeOf<RuntimeService>().toEqualTypeOf<{
   download: Download;
   readBounded: Bounded;
   stopConfirmed: Verb<Proof>;
+  report: Verb<BoxReport>;
 }>();
 
 expectTypeOf<Omit<RuntimeDriver, typeof Symbol.asyncDispose>>().toEqualTypeOf<{

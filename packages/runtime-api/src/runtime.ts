@@ -237,4 +237,6 @@ export interface RuntimeService {
     options?: OperationOptions,
   ): Promise<Uint8Array | null>;
   stopConfirmed(options?: OperationOptions): Promise<Proof>;
+  /** How it ended, if it has: by its program (`contents`), or otherwise. */
+  report(options?: OperationOptions): Promise<BoxReport>;
 }
