@@ -187,7 +187,8 @@ class BoxServices implements Companions {
     const starting = new Map<string, Promise<void>>();
     const start = async (service: ServiceSpec): Promise<void> => {
       const { dependsOn = {} } = service;
-      for (const other of this.#spec.services) if (Object.hasOwn(dependsOn, other.name) && isMeant(other)) await begin(other);
+      for (const other of this.#spec.services)
+        if (Object.hasOwn(dependsOn, other.name) && isMeant(other)) await begin(other);
       await this.#awaitAll(dependsOn, clock);
       await this.#start(service, clock);
     };
@@ -302,6 +303,7 @@ class BoxServices implements Companions {
       download: (paths, limits, options) => box.download(paths, limits, options),
       readBounded: (path, limits, options) => box.readBounded(path, limits, options),
       stopConfirmed: (options) => box.stopConfirmed(options),
+      report: (options) => box.report(options),
     };
   }
 
