@@ -44,10 +44,7 @@ export class BoxVolumes {
   }
 
   /** What the engine is asked to make, with volumes in it. */
-  mount(
-    options: Dockerode.ContainerCreateOptions,
-    mounts: readonly VolumeMount[],
-  ): Dockerode.ContainerCreateOptions {
+  mount(options: Dockerode.ContainerCreateOptions, mounts: readonly VolumeMount[]): Dockerode.ContainerCreateOptions {
     if (mounts.length === 0) return options;
     const Mounts = mounts.map(({ volume, path, readOnly }) => ({
       Type: "volume" as const,
