@@ -1,12 +1,26 @@
-import type { TrialEvent, TrialResult } from "@breakwater/harbor-taskset";
+import type { TrialEvent, TrialProgress, TrialResult } from "@breakwater/harbor-taskset";
+import { createLogUpdate } from "log-update";
+
+import { failuresLine, LiveView } from "./live-view.ts";
+import { kind, outcome, printable, round, seconds, stepOf } from "./phrases.ts";
+import { RunTotals } from "./run-totals.ts";
 
 /** What a run says while it goes on. */
 export interface Reporter {
+  readonly totals: RunTotals;
   begin(trials: number, directory: string): void;
   event(event: TrialEvent): void;
+  progress(progress: TrialProgress): void;
   result(result: TrialResult): void;
   note(line: string): void;
+  /** Also of a run that has not begun. */
   end(): void;
+}
+
+/** A live view where progress is seen on a terminal, lines where it is not. */
+export function makeReporter({ json, quiet }: { readonly json: boolean; readonly quiet: boolean }): Reporter {
+  if (json) return new JsonReporter();
+  return process.stderr.isTTY && !quiet ? new LiveReporter(process.stderr) : new TextReporter({ quiet });
 }
 
 /** One line of `--json`. Keys are API. */
@@ -43,9 +57,14 @@ export function trialLine(result: TrialResult): TrialLine {
 
 /** Results on stdout, one JSON line each; notes on stderr. */
 export class JsonReporter implements Reporter {
-  begin(): void {}
+  readonly totals: RunTotals = new RunTotals();
+  begin(trials: number): void {
+    this.totals.trials = trials;
+  }
   event(): void {}
+  progress(): void {}
   result(result: TrialResult): void {
+    this.totals.add(result);
     process.stdout.write(`${JSON.stringify(trialLine(result))}\n`);
   }
   note(line: string): void {
@@ -54,46 +73,41 @@ export class JsonReporter implements Reporter {
   end(): void {}
 }
 
-/** The steps that people wait for; the others are in `events.jsonl`. */
-const STEPS: Partial<Record<TrialEvent["type"], string>> = {
-  "image.prepared": "image is at hand",
-  "agent-box.started": "agent's box runs",
-  "agent.started": "agent works",
-  "agent.ended": "agent has ended",
-  "agent-box.gone": "agent's box is proven gone",
-  "verifier-box.started": "verifier's box runs",
-  "verifier.started": "tests run",
-  "verifier.ended": "tests have ended",
-  "verifier-box.gone": "verifier's box is proven gone",
-  "teardown.unconfirmed": "a box could not be proven gone",
-};
-
-/** Progress on stderr, a line per step; results on stdout. */
+/** Progress on stderr, a line per event; results on stdout. */
 export class TextReporter implements Reporter {
+  readonly totals: RunTotals = new RunTotals();
   readonly #quiet: boolean;
-  readonly #startedAt = performance.now();
-  readonly #results: TrialResult[] = [];
-  #trials = 0;
   #directory = "";
+  /** What was said of a pull or a transfer last, so that it is not said again and again. */
+  readonly #said = new Map<string | null, number>();
 
   constructor(options: { readonly quiet: boolean }) {
     this.#quiet = options.quiet;
   }
 
   begin(trials: number, directory: string): void {
-    this.#trials = trials;
+    this.totals.trials = trials;
     this.#directory = directory;
-    this.#progress(`${trials} ${trials === 1 ? "trial" : "trials"}, results in ${directory}`);
+    this.#line(`${trials} ${trials === 1 ? "trial" : "trials"}, results in ${directory}`);
   }
 
   event(event: TrialEvent): void {
-    const step = STEPS[event.type];
-    if (step !== undefined) this.#progress(`${event.trial}  ${step}`);
+    this.#said.delete(event.trial);
+    this.#line(`${event.trial}  ${stepOf(event)}`);
+  }
+
+  /** At most every ten seconds of each trial. */
+  progress({ trial, what, line, bytes }: TrialProgress): void {
+    const now = this.totals.elapsedMs;
+    if (now - (this.#said.get(trial) ?? -Infinity) < 10_000) return;
+    this.#said.set(trial, now);
+    this.#line(`${trial ?? "images ahead"}  ${printable(line ?? `${what}: ${bytes ?? 0} bytes`)}`);
   }
 
   result(result: TrialResult): void {
-    this.#results.push(result);
-    process.stdout.write(`${result.trial}  ${outcome(result)}  ${seconds(result.durationMs)}  ${kind(result)}\n`);
+    this.totals.add(result);
+    this.#said.delete(result.trial);
+    process.stdout.write(resultLine(result));
   }
 
   note(line: string): void {
@@ -101,46 +115,85 @@ export class TextReporter implements Reporter {
   }
 
   end(): void {
-    const graded = this.#results.filter((result) => result.rewards !== null);
-    const single = graded.flatMap(({ reward }) => (reward === null ? [] : [reward]));
-    const mean =
-      single.length === 0
-        ? ""
-        : `, mean reward ${round(single.reduce((sum, value) => sum + value, 0) / single.length)} over ${single.length}`;
-    process.stdout.write(
-      `${graded.length} of ${this.#trials} trials have rewards${mean}; ${seconds(performance.now() - this.#startedAt)}; ${this.#directory}\n`,
-    );
+    if (this.#directory !== "") process.stdout.write(summary(this.totals, this.#directory));
   }
 
-  #progress(line: string): void {
-    if (!this.#quiet) process.stderr.write(`${seconds(performance.now() - this.#startedAt).padStart(8)}  ${line}\n`);
+  #line(line: string): void {
+    if (!this.#quiet) process.stderr.write(`${seconds(this.totals.elapsedMs).padStart(8)}  ${line}\n`);
   }
 }
 
-function kind({ mode, steps, stepsNotRun }: TrialResult): string {
-  if (steps === null) return mode ?? "not planned";
-  return `${steps.length} of ${steps.length + stepsNotRun.length} steps`;
+const REFRESH_MS = 250;
+
+/** A view that is painted over and over on a terminal; results on stdout, above it. */
+export class LiveReporter implements Reporter {
+  readonly #stream: NodeJS.WriteStream;
+  readonly #view = new LiveView();
+  readonly #screen: ReturnType<typeof createLogUpdate>;
+  #directory = "";
+  #timer: NodeJS.Timeout | null = null;
+
+  constructor(stream: NodeJS.WriteStream) {
+    this.#stream = stream;
+    this.#screen = createLogUpdate(stream);
+  }
+
+  get totals(): RunTotals {
+    return this.#view.totals;
+  }
+
+  begin(trials: number, directory: string): void {
+    this.totals.trials = trials;
+    this.#directory = directory;
+    this.note(`${trials} ${trials === 1 ? "trial" : "trials"}, results in ${directory}`);
+    this.#timer = setInterval(() => this.#paint(), REFRESH_MS);
+    this.#timer.unref();
+  }
+
+  event(event: TrialEvent): void {
+    this.#view.event(event, performance.now());
+  }
+
+  progress(progress: TrialProgress): void {
+    this.#view.progress(progress);
+  }
+
+  result(result: TrialResult): void {
+    this.#view.result(result);
+    this.#above(() => process.stdout.write(resultLine(result)));
+  }
+
+  note(line: string): void {
+    this.#above(() => this.#stream.write(`${line}\n`));
+  }
+
+  end(): void {
+    if (this.#timer !== null) clearInterval(this.#timer);
+    this.#timer = null;
+    this.#screen.clear();
+    this.#screen.done();
+    if (this.#directory !== "") process.stdout.write(summary(this.totals, this.#directory));
+  }
+
+  #above(write: () => void): void {
+    this.#screen.clear();
+    write();
+    if (this.#timer !== null) this.#paint();
+  }
+
+  #paint(): void {
+    const { columns = 80, rows = 24 } = this.#stream;
+    this.#screen(this.#view.render(performance.now(), { columns, rows }));
+  }
 }
 
-function outcome({ rewards, reward, error }: TrialResult): string {
-  if (rewards === null)
-    return `no reward: ${error?.reason ?? "unknown"} (${error?.code ?? "?"}) ${printable(error?.message ?? "")}`;
-  if (reward !== null) return `reward ${round(reward)}`;
-  return `rewards ${Object.entries(rewards)
-    .map(([name, value]) => `${printable(name)}=${round(value)}`)
-    .join(" ")}`;
+function resultLine(result: TrialResult): string {
+  return `${result.trial}  ${outcome(result)}  ${seconds(result.durationMs)}  ${kind(result)}\n`;
 }
 
-function round(value: number): string {
-  return String(Math.round(value * 10_000) / 10_000);
-}
-
-function seconds(durationMs: number): string {
-  return `${(durationMs / 1000).toFixed(1)} s`;
-}
-
-/** What a box wrote may hold terminal escapes. */
-export function printable(text: string): string {
-  // oxlint-disable-next-line no-control-regex -- control characters are what is looked for
-  return text.replaceAll(/[\u0000-\u001f\u007f-\u009f]+/g, " ");
+function summary(totals: RunTotals, directory: string): string {
+  const { meanReward } = totals;
+  const mean = meanReward === null ? "" : `, mean reward ${round(meanReward.mean)} over ${meanReward.over}`;
+  const failures = failuresLine(totals).map((line) => `${line}\n`);
+  return `${failures.join("")}${totals.graded} of ${totals.trials} trials have rewards${mean}; ${seconds(totals.elapsedMs)}; ${directory}\n`;
 }

@@ -35,6 +35,12 @@ export function collect<T>(
   return (text, before) => [...(before ?? []), parse(text)];
 }
 
+/** A code of an error, as results have it. */
+export function errorCode(text: string): string {
+  if (!/^ERR_[A-Z_]+$/.test(text)) throw new InvalidArgumentError("Expected a code like ERR_BOX_LOST.");
+  return text;
+}
+
 /** `NAME=value`; the value may be empty and may contain `=`. */
 export function assignment(text: string): readonly [name: string, value: string] {
   const at = text.indexOf("=");

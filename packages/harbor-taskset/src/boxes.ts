@@ -1,8 +1,10 @@
-import { isRuntimeError, type PreparedImage, type Runtime } from "@breakwater/runtime-api";
+import { isRuntimeError, type ImageSource, type PreparedImage, type Runtime } from "@breakwater/runtime-api";
 
 import { recordEgress } from "./egress.ts";
 import { waitUntilHealthy } from "./healthcheck.ts";
+import { prepareImageOnce } from "./image-preparation.ts";
 import type { AgentBoxPlan, PlannedImage, VerifierBoxPlan } from "./plan.ts";
+import { watchTransfers } from "./progress.ts";
 import { prepareServices } from "./service-images.ts";
 import { startGate } from "./start-gate.ts";
 import { packTaskFolder } from "./task-folder-archive.ts";
@@ -44,20 +46,26 @@ export async function prepareImages(trial: Trial): Promise<PreparedImages> {
   return { agent, verifiers };
 }
 
-async function prepareImage(
-  { driver, events, record, signal }: Trial,
+export async function prepareImage(
+  { name, driver, events, record, signal, onProgress }: Trial,
   of: BoxKind,
   image: PlannedImage,
   timeoutMs: number,
 ): Promise<PreparedImage> {
-  const source =
-    image.kind === "declared"
-      ? { reference: image.reference }
-      : { context: image.context, dockerfile: image.dockerfile, name: image.name };
-  const prepared = await driver.prepareImage(source, { signal, timeoutMs });
+  const prepared = await prepareImageOnce(driver, imageSource(image), {
+    signal,
+    timeoutMs,
+    onProgress: (line) => onProgress?.({ trial: name, what: "image", line }),
+  });
   record.images.push({ of, id: prepared.id, reference: prepared.reference });
   events.emit("image.prepared", { details: { of, id: prepared.id, reference: prepared.reference } });
   return prepared;
+}
+
+export function imageSource(image: PlannedImage): ImageSource {
+  if (image.kind === "declared") return { reference: image.reference };
+  const { context, dockerfile, name } = image;
+  return { context, name, ...(dockerfile === undefined ? {} : { dockerfile }) };
 }
 
 /** The boxes of one trial: none is left when it is disposed. */
@@ -99,14 +107,18 @@ export class Boxes implements AsyncDisposable {
     image: PreparedImage,
     { signal, timeoutMs = START_TIMEOUT_MS }: { readonly signal: AbortSignal; readonly timeoutMs?: number },
   ): Promise<Runtime> {
-    const { driver, events, name } = this.#trial;
+    const { driver, events, name, onProgress } = this.#trial;
     const { spec } = planned;
     const services = await prepareServices(this.#trial, of, planned, prepareImage);
     const gate = startGate(driver);
     const endsAt = performance.now() + timeoutMs;
     for (;;) {
       await gate.pass(of, signal);
-      const box = driver.create({ ...spec, services, image: image.id, trial: name });
+      const created = driver.create({ ...spec, services, image: image.id, trial: name });
+      const box =
+        onProgress === undefined
+          ? created
+          : watchTransfers(created, (what, bytes) => onProgress({ trial: name, what, bytes }));
       events.emit(`${of}-box.create`, { box: box.id, details: { image: image.id, network: spec.network } });
       this.#there.set(box, of);
       try {

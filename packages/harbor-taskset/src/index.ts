@@ -6,6 +6,8 @@ export { describePlan } from "./describe-plan.ts";
 export type { EgressLine } from "./egress.ts";
 export type { TrialEvent, TrialEventType } from "./events.ts";
 export type { Verify, VerifyContext } from "./grade.ts";
+export { isJobError, JobError } from "./job-error.ts";
+export type { JobErrorCode } from "./job-error.ts";
 export { loadTask, loadTasks } from "./load-task.ts";
 export type { LoadedTasks, LoadOptions } from "./load-task.ts";
 export type { ArtifactLimits, PlanOptions, TrialArtifact, TrialOptions } from "./options.ts";
@@ -28,6 +30,7 @@ export type {
   VerifierPlan,
 } from "./plan.ts";
 export { planTrial } from "./plan-trial.ts";
+export type { TrialProgress } from "./progress.ts";
 export { formatProblem, isTasksetError, TasksetError } from "./problems.ts";
 export type { TasksetErrorCode, TasksetErrorDetails, TasksetProblem } from "./problems.ts";
 export type {
@@ -59,6 +62,7 @@ export type {
   EndedByContents,
   PreparedImageRecord,
   RefusedArtifact,
+  Retried,
   StepOutcome,
   StepResult,
   TrialResult,
@@ -66,5 +70,8 @@ export type {
 } from "./result.ts";
 export { combineRewards, REWARD_FILES } from "./reward.ts";
 export type { RewardFile, Rewards } from "./reward.ts";
+export type { RetryPolicy } from "./retry-policy.ts";
+export { runJob } from "./run-job.ts";
+export type { RunJobOptions } from "./run-job.ts";
 export { runTrial } from "./run-trial.ts";
 export type { RunTrialOptions } from "./run-trial.ts";

@@ -10,6 +10,7 @@ import type { HarborFacts } from "./harbor-files.ts";
 import type { TrialOptions } from "./options.ts";
 import type { TrialPlan } from "./plan.ts";
 import { planTrial } from "./plan-trial.ts";
+import type { TrialProgress } from "./progress.ts";
 import { createRedactor, secretValues } from "./redact.ts";
 import { writeResult } from "./result-files.ts";
 import type { Retried, StepOutcome, StepResult, TrialResult } from "./result.ts";
@@ -40,6 +41,8 @@ export interface RunTrialOptions extends TrialOptions {
   readonly signal?: AbortSignal | undefined;
   /** Told of every step as it happens. */
   readonly onEvent?: ((event: TrialEvent) => void) | undefined;
+  /** Told of what takes long: steps of pulls and builds, bytes of transfers. */
+  readonly onProgress?: ((progress: TrialProgress) => void) | undefined;
 }
 
 /**
@@ -86,7 +89,7 @@ export async function conduct(task: Task, options: RunTrialOptions, how: Conduct
     if ("failure" in decided) throw decided.failure;
     const { capabilities } = decided;
     const mode = task.steps.length === 0 ? decided.plan.steps[0].mode : null;
-    const { agent, verify, agentRuntime } = options;
+    const { agent, verify, agentRuntime, onProgress } = options;
     const savesWork = how.savesWork && folder.directory !== null;
     const trial = {
       name,
@@ -97,6 +100,7 @@ export async function conduct(task: Task, options: RunTrialOptions, how: Conduct
       folder,
       redactor,
       savesWork,
+      onProgress,
       signal,
       record,
     };

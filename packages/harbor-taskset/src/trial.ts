@@ -3,6 +3,7 @@ import type { RuntimeCapabilities, RuntimeDriver } from "@breakwater/runtime-api
 import type { EventLog } from "./events.ts";
 import type { StepPlan, TrialPlan } from "./plan.ts";
 import type { TasksetProblem } from "./problems.ts";
+import type { OnProgress } from "./progress.ts";
 import type { Redactor } from "./redact.ts";
 import type {
   AgentOutcome,
@@ -27,6 +28,7 @@ export interface Trial {
   readonly events: EventLog;
   readonly folder: TrialFolder;
   readonly redactor: Redactor;
+  readonly onProgress: OnProgress | undefined;
   /** Whether collected work is kept where it can be graded again. */
   readonly savesWork: boolean;
   /** The caller's. What cleans up does not take it. */

@@ -1,10 +1,11 @@
 import { mkdir } from "node:fs/promises";
-import { join, resolve } from "node:path";
+import { basename, join, resolve } from "node:path";
 import {
   formatProblem,
+  isJobError,
   isTasksetError,
   planTrial,
-  runTrial,
+  runJob,
   type Agent,
   type Task,
   type TasksetError,
@@ -12,21 +13,25 @@ import {
 import type { RuntimeDriver } from "@breakwater/runtime-api";
 import { Command } from "commander";
 
+import { chooseTasks, isChosen, type TaskChoice } from "../choose-tasks.ts";
 import { EXIT_NO_REWARD, EXIT_OK, UsageError } from "../exit-codes.ts";
 import { Interrupts } from "../interrupts.ts";
-import { writeJobConfig, writeJobResult, type JobAbout } from "../job-files.ts";
 import { loadAgent } from "../load-agent.ts";
 import { loadDriver } from "../load-driver.ts";
-import { JsonReporter, TextReporter, type Reporter } from "../reporters.ts";
+import { makeReporter } from "../reporters.ts";
 import type { Exit } from "../program.ts";
-import { runtimeOption, wholeNumber, workingDirectory } from "../shared-options.ts";
+import { collect, errorCode, runtimeOption, wholeNumber, workingDirectory } from "../shared-options.ts";
 import { addTrialFlags, loadTasksOf, trialOptions, type TrialFlags } from "../trial-flags.ts";
 
-interface RunFlags extends TrialFlags {
+interface RunFlags extends TrialFlags, TaskChoice {
   readonly nConcurrent: number;
   readonly nAttempts: number;
+  readonly maxRetries: number;
+  readonly retryInclude?: readonly string[];
+  readonly retryExclude?: readonly string[];
   readonly jobsDir: string;
   readonly jobName?: string;
+  readonly resume: boolean;
   readonly json: boolean;
   readonly quiet: boolean;
 }
@@ -39,15 +44,33 @@ export function runCommand(exit: Exit): Command {
     .addOption(runtimeOption())
     .option("-n, --n-concurrent <number>", "trials at the same time", wholeNumber(1), 4)
     .option("-k, --n-attempts <number>", "trials of each task", wholeNumber(1), 1)
+    .option(
+      "-i, --include-task-name <glob>",
+      "only tasks whose name, or its last part, matches; may be repeated",
+      collect(String),
+    )
+    .option("-x, --exclude-task-name <glob>", "not those; may be repeated", collect(String))
+    .option("-l, --n-tasks <number>", "at most so many tasks: the first ones, or with --seed a sample", wholeNumber(1))
+    .option("--seed <text>", "of the sample: the same seed gives the same tasks")
+    .option("-r, --max-retries <number>", "how often a trial whose failure may pass is tried again", wholeNumber(0), 0)
+    .option(
+      "--retry-include <code>",
+      "only errors with this code (ERR_…) are tried again; may be repeated",
+      collect(errorCode),
+    )
+    .option("--retry-exclude <code>", "errors with this code are not; may be repeated", collect(errorCode))
     .option("-o, --jobs-dir <folder>", "where the job's folder is made", "jobs")
     .option("--job-name <name>", "the job's folder (default: the time of its start)")
-    .option("-q, --quiet", "no progress, only the summary", false)
+    .option("--resume", "go on with the job of --job-name, begun with the same tasks and options", false)
+    .option("-q, --quiet", "no progress, only results and the summary", false)
     .option("--json", "print one JSON line per trial", false)
     .addHelpText(
       "after",
       `
 Examples:
   breakwater run -p ./tasks -a oracle -n 4 -k 1 -o jobs
+  breakwater run -p ./tasks -a ./agent.ts --job-name nightly --max-retries 2
+  breakwater run -p ./tasks -a ./agent.ts --job-name nightly --max-retries 2 --resume
   breakwater run -p ./tasks/hello --agent-command 'my-agent "$BREAKWATER_INSTRUCTION"' --ae API_KEY=...
 `,
     )
@@ -58,56 +81,69 @@ Examples:
 
 async function run(flags: RunFlags): Promise<number> {
   const here = workingDirectory();
-  const reporter: Reporter = flags.json ? new JsonReporter() : new TextReporter({ quiet: flags.quiet });
+  if (flags.resume && flags.jobName === undefined) throw new UsageError("--resume: say which job with --job-name");
+  const reporter = makeReporter(flags);
   using interrupts = new Interrupts((line) => reporter.note(line));
 
   // 1. Everything that can be refused is refused before anything is paid for.
   const agent = await loadAgent(flags.agent, flags.agentCommand, here);
-  const { tasks, invalid } = await loadTasksOf(flags, here);
+  const loaded = await loadTasksOf(flags, here);
+  const tasks = chooseTasks(loaded.tasks, flags);
   await using driver = await loadDriver(flags.runtime, here);
+  const invalid = loaded.invalid.filter(({ directory }) => {
+    const name = basename(directory);
+    return isChosen({ name, shortName: name }, flags);
+  });
   const problems = [...invalid, ...(await refusedTasks(tasks, driver, agent, flags))];
   if (problems.length > 0)
     throw new UsageError(`nothing was started\n${problems.map((error) => error.message).join("\n")}`);
 
   // 2. The trials
-  const outputDir = join(resolve(here, flags.jobsDir), flags.jobName ?? timestamp(new Date()));
-  await mkdir(outputDir, { recursive: true });
-  const job: JobAbout = {
-    directory: outputDir,
-    startedAt: new Date(),
-    agentName: agent.name === "" ? "agent" : agent.name,
+  const { totals } = reporter;
+  const trials = tasks.length * flags.nAttempts;
+  const jobsDirectory = resolve(here, flags.jobsDir);
+  const outputDir = flags.jobName === undefined ? await newFolder(jobsDirectory) : join(jobsDirectory, flags.jobName);
+  const results = runJob(tasks, {
+    ...trialOptions(flags),
+    driver,
+    agent,
+    outputDir,
     attempts: flags.nAttempts,
     concurrentTrials: flags.nConcurrent,
-    taskDirectories: tasks.map(({ directory }) => directory),
-  };
-  await writeJobConfig(job);
-  const trials = tasks.flatMap((task) => Array.from({ length: flags.nAttempts }, () => task));
-  reporter.begin(trials.length, outputDir);
-  let finished = 0;
-  let good = 0;
-  let next = 0;
-  const runSome = async (): Promise<void> => {
-    for (let task = trials[next++]; task !== undefined && !interrupts.signal.aborted; task = trials[next++]) {
-      const result = await runTrial(task, {
-        ...trialOptions(flags),
-        driver,
-        agent,
-        outputDir,
-        signal: interrupts.signal,
-        onEvent: (event) => reporter.event(event),
-      });
-      finished++;
-      if (result.rewards !== null && result.leftovers.length === 0) good++;
-      reporter.result(result);
-    }
-  };
-  const workers = await Promise.allSettled(Array.from({ length: Math.min(flags.nConcurrent, trials.length) }, runSome));
-  await writeJobResult(job, trials.length - finished);
-  reporter.end();
+    maxRetries: flags.maxRetries,
+    retryInclude: flags.retryInclude,
+    retryExclude: flags.retryExclude,
+    resume: flags.resume,
+    signal: interrupts.signal,
+    onBegin: () => reporter.begin(trials, outputDir),
+    onEvent: (event) => reporter.event(event),
+    onProgress: (progress) => reporter.progress(progress),
+  });
+  try {
+    for await (const result of results) reporter.result(result);
+  } catch (error) {
+    if (isJobError(error))
+      throw new UsageError(`nothing was started\n${error.message} (${error.code})`, { cause: error });
+    throw error;
+  } finally {
+    reporter.end();
+  }
+  return interrupts.exitCode ?? (totals.good === trials ? EXIT_OK : EXIT_NO_REWARD);
+}
 
-  const broken = workers.find((worker) => worker.status === "rejected");
-  if (broken !== undefined) throw broken.reason;
-  return interrupts.exitCode ?? (good === trials.length ? EXIT_OK : EXIT_NO_REWARD);
+/** Named by the time of its start, as Harbor names its jobs; another job that began in the same second has a folder of its own. */
+export async function newFolder(jobsDirectory: string): Promise<string> {
+  await mkdir(jobsDirectory, { recursive: true });
+  const name = timestamp(new Date());
+  for (let number = 1; ; number++) {
+    const folder = join(jobsDirectory, number === 1 ? name : `${name}-${number}`);
+    try {
+      await mkdir(folder);
+      return folder;
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== "EEXIST") throw error;
+    }
+  }
 }
 
 async function refusedTasks(
@@ -131,7 +167,7 @@ async function refusedTasks(
   return refused;
 }
 
-/** In local time, as Harbor names its jobs: `2026-11-30__09-15-00`. */
+/** In local time: `2026-11-30__09-15-00`. */
 function timestamp(date: Date): string {
   const two = (value: number): string => String(value).padStart(2, "0");
   const day = [date.getFullYear(), two(date.getMonth() + 1), two(date.getDate())].join("-");

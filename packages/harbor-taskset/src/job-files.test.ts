@@ -1,9 +1,10 @@
-import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { appendFile, mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, it } from "vitest";
 
-import { writeJobConfig, writeJobResult, type JobAbout } from "./job-files.ts";
+import { JobFiles, readJob, type JobAbout, type StoredJob } from "./job-files.ts";
+import type { Retried } from "./result.ts";
 
 let directory = "";
 beforeEach(async () => {
@@ -30,26 +31,49 @@ async function trial(
   await writeFile(join(directory, name, "lock.json"), JSON.stringify({ task: { name } }));
 }
 
-it("counts what has rewards and what has not; the mean is over those that have some", async () => {
-  const job: JobAbout = {
+const ERROR: Retried["error"] = {
+  reason: "infrastructure",
+  phase: "agent",
+  code: "ERR_BOX_LOST",
+  message: "lost",
+  retry: "trial",
+  causes: [],
+};
+
+function about(): JobAbout {
+  return {
     directory,
-    startedAt: new Date("2026-01-01T00:00:00Z"),
     agentName: "oracle",
     attempts: 1,
     concurrentTrials: 4,
+    maxRetries: 2,
     taskDirectories: ["/tasks/a"],
   };
-  await writeJobConfig(job);
+}
+
+function stored(...names: readonly string[]): StoredJob {
+  const trials = names.map((name) => ({ name, task: "/tasks/a", digest: null }));
+  return { schemaVersion: 1, startedAt: "2026-01-01T00:00:00.000Z", settings: {}, trials };
+}
+
+async function read(name: string): Promise<unknown> {
+  return JSON.parse(await readFile(join(directory, name), "utf8"));
+}
+
+it("counts what has rewards and what has not; the mean is over those that have some", async () => {
+  const files = await JobFiles.create(about(), stored("a", "b", "c", "d", "not-finished", "not-begun"));
+  expect(await read("result.json")).toMatchObject({ n_total_trials: 6, finished_at: null });
   await trial("a", { reward: 1 });
   await trial("b", { reward: 0 }, "AgentTimeoutError");
   await trial("c", null, "RewardFileNotFoundError");
   await trial("d", null, undefined, ["VerifierTimeoutError"]);
   await mkdir(join(directory, "not-finished"));
-  await writeJobResult(job, 2);
-  const read = async (name: string): Promise<unknown> => JSON.parse(await readFile(join(directory, name), "utf8"));
+  for (const name of ["d", "a", "b", "c", "not-finished"]) await files.addTrial(name);
+  await files.write();
   expect(await read("config.json")).toMatchObject({ agents: [{ name: "oracle" }], tasks: [{ path: "/tasks/a" }] });
   expect(await read("result.json")).toMatchObject({
     started_at: "2026-01-01T00:00:00.000Z",
+    finished_at: null,
     n_total_trials: 6,
     stats: {
       n_completed_trials: 4,
@@ -70,25 +94,34 @@ it("counts what has rewards and what has not; the mean is over those that have s
 });
 
 it("takes the keys of rewards for words, whatever they mean elsewhere", async () => {
-  const taskDirectories = ["/tasks/a"];
-  const job: JobAbout = {
-    directory,
-    startedAt: new Date(),
-    agentName: "x",
-    attempts: 1,
-    concurrentTrials: 1,
-    taskDirectories,
-  };
+  const files = await JobFiles.create(about(), stored("a", "b"));
   await trial("a", { reward: 1 });
   await trial("b", { reward: 0, constructor: 1 });
-  await writeJobResult(job, 0);
-  const { stats } = JSON.parse(await readFile(join(directory, "result.json"), "utf8")) as {
+  for (const name of ["a", "b"]) await files.addTrial(name);
+  await files.write();
+  const { finished_at: finishedAt, stats } = (await read("result.json")) as {
+    readonly finished_at: string | null;
     readonly stats: { readonly evals: Readonly<Record<string, unknown>> };
   };
+  expect(finishedAt).not.toBeNull();
   expect(Object.values(stats.evals)).toMatchObject([
     {
       metrics: [{ reward: 0.5, constructor: 0.5 }],
       reward_stats: { reward: { 0: ["b"], 1: ["a"] }, constructor: { 1: ["b"] } },
     },
   ]);
+});
+
+it("remembers a job and what was tried again of it; a line that was not written to its end counts for nothing", async () => {
+  const job = stored("a");
+  const files = await JobFiles.create(about(), job);
+  const retried: Retried = { again: "grading", startedAt: "1", finishedAt: "2", error: ERROR };
+  await files.addRetry("a", retried);
+  await appendFile(join(directory, "retries.jsonl"), '{"trial":"a","again":"tri');
+  expect(await readJob(directory)).toEqual(job);
+  const again = await JobFiles.open(about(), job);
+  expect(again.retriesOf("a")).toEqual([retried]);
+  expect(again.retriesOf("constructor")).toEqual([]);
+  await again.addRetry("a", { ...retried, again: "trial" });
+  expect((await JobFiles.open(about(), job)).retriesOf("a").map((one) => one.again)).toEqual(["grading", "trial"]);
 });

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import { printable } from "./reporters.ts";
+import { printable } from "./phrases.ts";
 
 describe("printable", () => {
   it("leaves no terminal escape in what a box wrote", () => {
