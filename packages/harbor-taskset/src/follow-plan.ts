@@ -105,13 +105,13 @@ export async function gradeSavedWork(trial: Trial, work: SavedWork, verify: Veri
   combine(trial);
 }
 
-function combine({ events, plan, record }: Trial): void {
+export function combine({ events, plan, record }: Trial): void {
   events.enterStep(null);
   const rewards = record.steps.flatMap((step) => (step.rewards === null ? [] : [step.rewards]));
   record.rewards = combineRewards(plan.rewardStrategy, rewards);
 }
 
-function beginStep(trial: Trial, plan: StepPlan, index: number): Step {
+export function beginStep(trial: Trial, plan: StepPlan, index: number): Step {
   const outcome = newStepRecord(plan);
   trial.record.steps.push(outcome);
   trial.events.enterStep(plan.name);
@@ -133,7 +133,7 @@ function inStep(trial: Trial, outcome: StepRecord, index: number): Step {
 }
 
 /** Whether the next step is to be done, if there is one. */
-async function endStep({ step, outcome, events, folder, isLast }: Step): Promise<boolean> {
+export async function endStep({ step, outcome, events, folder, isLast }: Step): Promise<boolean> {
   // Those of the last one are all that a process that takes over has, until the result is on disk.
   if (!isLast) await folder.removeSpools();
   const isReached = isEnough(outcome.rewards ?? {}, step.minReward);
@@ -173,7 +173,7 @@ async function gradeSeparate(
   if (!step.isLast) await boxes.tearDown(box);
 }
 
-async function gradeInOwnBox(
+export async function gradeInOwnBox(
   step: Step,
   boxes: Boxes,
   planned: VerifierBoxPlan,
@@ -249,7 +249,7 @@ function endedBeforeGrading({ record }: Trial): TrialFailure {
 }
 
 /** Relative sources are below the agent's working directory, which only the image may know. */
-function placeArtifacts(trial: Trial, step: StepPlan, image: PreparedImage): readonly ArtifactPlan[] {
+export function placeArtifacts(trial: Trial, step: StepPlan, image: PreparedImage): readonly ArtifactPlan[] {
   const workdir = trial.plan.agentBox.spec.workdir ?? image.workdir ?? "/";
   const { artifacts, problems } = resolveArtifacts(step.artifacts, workdir);
   if (problems.length > 0) {

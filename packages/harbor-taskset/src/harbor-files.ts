@@ -3,6 +3,7 @@ import { pathToFileURL } from "node:url";
 import type { TrialEventType } from "./events.ts";
 import type { TrialOptions } from "./options.ts";
 import type { AgentOutcome, StepOutcome, TrialResult } from "./result.ts";
+import type { RecordedRound, RecordedTrial } from "./recorded-trial.ts";
 import type { Rewards } from "./reward.ts";
 import type { Task } from "./task.ts";
 import type { TrialError } from "./trial-error.ts";
@@ -23,12 +24,17 @@ export interface HarborFacts {
   readonly outputDir: string | undefined;
   /** When something of a step happened last; `step` is `null` for a task without steps. ISO 8601, UTC. */
   readonly at: (type: TrialEventType, step: string | null) => string | null;
+  /** Whose artifacts were graded again; `null`: an agent has worked in this trial. */
+  readonly recorded?: RecordedTrial | null | undefined;
 }
 
 type Json = Readonly<Record<string, unknown>>;
 
 /** `config.json`, and `config` in `result.json`. Values of environment variables are not written down. */
-export function harborConfig(result: TrialResult, { task, options, agentName, outputDir }: HarborFacts): Json {
+export function harborConfig(
+  result: TrialResult,
+  { task, options, agentName, outputDir, recorded }: HarborFacts,
+): Json {
   const hosts = (list: readonly string[] | undefined): Json =>
     list === undefined ? {} : { extra_allowed_hosts: list };
   return {
@@ -40,7 +46,8 @@ export function harborConfig(result: TrialResult, { task, options, agentName, ou
     agent_timeout_multiplier: options.agentTimeoutMultiplier ?? null,
     verifier_timeout_multiplier: options.verifierTimeoutMultiplier ?? null,
     environment_build_timeout_multiplier: options.environmentBuildTimeoutMultiplier ?? null,
-    agent: { name: agentName, ...hosts(options.allowAgentHosts) },
+    agent: recorded?.agentConfig ?? { name: agentName, ...hosts(options.allowAgentHosts) },
+    ...(recorded === null || recorded === undefined ? {} : { source_trial: sourceTrial(recorded) }),
     environment: {
       // Harbor knows its own providers by name, and all others by where they can be imported from.
       ...(result.driver === "docker"
@@ -58,9 +65,19 @@ export function harborConfig(result: TrialResult, { task, options, agentName, ou
 
 /** Harbor's keys of `result.json`. `verifier` has Harbor's times; ours come on top. */
 export function harborResult(result: TrialResult, facts: HarborFacts): Json {
-  const { task, id, digest, agentName, at } = facts;
+  const { task, id, digest, agentName, at, recorded = null } = facts;
   const { steps } = result;
-  const own = steps === null ? describeRound(result, result.rewards, null, result.error, at) : null;
+  const round = (
+    outcome: StepOutcome,
+    rewards: Rewards | null,
+    name: string | null,
+    error: TrialError | null,
+  ): Round => {
+    const graded = describeRound(outcome, rewards, name, error, at);
+    const before = name === null ? recorded?.round : recorded?.steps?.find((step) => step.name === name);
+    return before === undefined ? graded : { ...graded, ...agentsPart(before, graded) };
+  };
+  const own = steps === null ? round(result, result.rewards, null, result.error) : null;
   return {
     schema_version: 1,
     id,
@@ -71,7 +88,7 @@ export function harborResult(result: TrialResult, facts: HarborFacts): Json {
     source: task.source,
     task_checksum: digest ?? "",
     config: harborConfig(result, facts),
-    agent_info: { name: agentName, version: "unknown", model_info: null },
+    agent_info: recorded?.result["agent_info"] ?? { name: agentName, version: "unknown", model_info: null },
     agent_result: own === null ? null : own.agent_result,
     verifier_result: result.rewards === null ? null : { rewards: result.rewards },
     verifier_environment_mode: steps === null ? result.mode : null,
@@ -93,13 +110,7 @@ export function harborResult(result: TrialResult, facts: HarborFacts): Json {
         ? null
         : steps.map((step) => ({
             step_name: step.name,
-            ...describeRound(
-              step,
-              step.rewards,
-              step.name,
-              stepOfError(result) === step.name ? result.error : null,
-              at,
-            ),
+            ...round(step, step.rewards, step.name, stepOfError(result) === step.name ? result.error : null),
           })),
   };
 }
@@ -112,7 +123,7 @@ function stepOfError({ error, steps }: TrialResult): string | null {
 }
 
 /** `lock.json`. */
-export function harborLock(result: TrialResult, { task, digest, agentName }: HarborFacts): Json {
+export function harborLock(result: TrialResult, { task, digest, agentName, recorded }: HarborFacts): Json {
   return {
     schema_version: 2,
     task: {
@@ -126,7 +137,41 @@ export function harborLock(result: TrialResult, { task, digest, agentName }: Har
     agent: { name: agentName },
     environment: {},
     verifier: result.mode === null ? {} : { environment_mode: result.mode },
+    ...(recorded === null || recorded === undefined
+      ? {}
+      : {
+          source_trial: {
+            ...sourceTrial(recorded),
+            ...(recorded.lockedTask === null ? {} : { task: recorded.lockedTask }),
+          },
+        }),
   };
+}
+
+/** Where what was graded again came from, in Harbor's words. */
+function sourceTrial({ id, directory }: RecordedTrial): Json {
+  return { action: "regrade", type: "local", ...(id === null ? {} : { trial_id: id }), path: directory };
+}
+
+/** What stays of a recorded round: all that the agent did, and its failure, but not that of the verifier of then. */
+function agentsPart(before: RecordedRound, graded: Round): Partial<Round> {
+  const { exception_info: exception } = before;
+  const gradedAt = before.verifier?.started_at ?? null;
+  const isAgents =
+    exception !== null &&
+    exception !== undefined &&
+    (gradedAt === null
+      ? before.verifier === null || before.verifier === undefined || hasRewards(before)
+      : Date.parse(exception.occurred_at) <= Date.parse(gradedAt));
+  return {
+    agent_result: before.agent_result ?? null,
+    agent_execution: before.agent_execution ?? null,
+    exception_info: graded.exception_info ?? (isAgents ? exception : null),
+  };
+}
+
+function hasRewards({ verifier_result: verified }: RecordedRound): boolean {
+  return verified !== null && verified !== undefined;
 }
 
 interface Round {

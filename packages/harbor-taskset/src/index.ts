@@ -52,6 +52,12 @@ export type {
   TaskVerifier,
   VerifierMode,
 } from "./task.ts";
+export { readRecordedTrial } from "./recorded-trial.ts";
+export type { RecordedTrial } from "./recorded-trial.ts";
+export { regradeTrial } from "./regrade.ts";
+export type { RegradeOptions } from "./regrade.ts";
+export { isRegradeError, RegradeError } from "./regrade-error.ts";
+export type { RegradeErrorCode } from "./regrade-error.ts";
 export type { Retry, TrialError, TrialErrorCode, TrialErrorReason, TrialPhase } from "./trial-error.ts";
 export type {
   AgentOutcome,
@@ -62,6 +68,7 @@ export type {
   EndedByContents,
   PreparedImageRecord,
   RefusedArtifact,
+  RegradedFrom,
   Retried,
   StepOutcome,
   StepResult,

@@ -60,6 +60,8 @@ export interface PlanOptions extends TrialOptions {
   readonly customVerifier?: boolean | undefined;
   /** The agent is the task's own solution: one that cannot be run is refused. Default is `false`. */
   readonly oracle?: boolean | undefined;
+  /** No agent works: what only its box needs is not refused. Default is `false`. */
+  readonly gradesOnly?: boolean | undefined;
 }
 
 /** An artifact entry that the caller adds. */

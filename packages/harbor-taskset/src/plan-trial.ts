@@ -58,6 +58,8 @@ const MAX_DURATION_MS = 2 ** 31 - 1;
 export function planTrial(task: Task, capabilities: RuntimeCapabilities, options: PlanOptions = {}): TrialPlan {
   checkOptions(options);
   const notes = new Notes(task);
+  /** Of what only the agent's box needs. */
+  const agentNotes = options.gradesOnly === true ? new Notes(task) : notes;
 
   // 1. Where each step is graded, with which image, and what its phases may reach
   const hosts: CallersHosts = {
@@ -68,7 +70,7 @@ export function planTrial(task: Task, capabilities: RuntimeCapabilities, options
   const agentBaseline = allowHosts(task.environment.network, hosts.environment);
   const drafts = stepSources(task).map((source): Draft => {
     const grading = chooseGrading(source, options, notes);
-    checkWhatGoesOn(source, grading.mode, capabilities, options, notes);
+    checkWhatGoesOn(source, grading.mode, capabilities, options, agentNotes);
     return { source, grading, networks: planNetworks(source, grading, agentBaseline, hosts) };
   });
   notes.warnOfNoEffect(hosts.environment, [task.environment.network]);
@@ -93,7 +95,9 @@ export function planTrial(task: Task, capabilities: RuntimeCapabilities, options
   const deadlines = planDeadlines(task, drafts, capabilities, options);
 
   // 3. The agent's box
-  const agentEnv = resolve(task, "environment.env", task.environment.env, options, notes);
+  const inheritsEnv = drafts.some(({ grading }) => grading.inherits);
+  const envNotes = inheritsEnv ? notes : agentNotes;
+  const agentEnv = resolve(task, "environment.env", task.environment.env, options, envNotes);
   const inAgentBox = drafts.flatMap(({ grading, networks }) =>
     grading.image === null ? [networks.agent, networks.verifier] : [networks.agent],
   );
@@ -127,7 +131,7 @@ export function planTrial(task: Task, capabilities: RuntimeCapabilities, options
     healthcheck: task.environment.healthcheck ?? composed.main?.healthcheck ?? null,
   };
   const baseline = placePolicy(agentBaseline, task.environment.network, "environment.network_mode", hosts.environment);
-  notes.refuseBox(
+  agentNotes.refuseBox(
     {
       of: "agent",
       spec: agentSpec,
@@ -139,7 +143,8 @@ export function planTrial(task: Task, capabilities: RuntimeCapabilities, options
     capabilities,
     options,
   );
-  refuseImage(agentBox, "environment", "environment", capabilities, notes);
+  const inheritsImage = drafts.some(({ grading }) => grading.image?.kind === "agent-image");
+  refuseImage(agentBox, "environment", "environment", capabilities, inheritsImage ? notes : agentNotes);
 
   if (options.borrowedAgentRuntime && composed.services.length > 0 && composed.file !== null) {
     notes.refuse({
@@ -164,7 +169,7 @@ export function planTrial(task: Task, capabilities: RuntimeCapabilities, options
     );
     return planStep(draft, verifierBox, deadlines, index, options, notes);
   });
-  refuseUsers(drafts, capabilities, notes);
+  refuseUsers(drafts, capabilities, options, notes);
 
   const [first, ...others] = steps;
   if (notes.problems.length > 0 || first === undefined) {
@@ -219,7 +224,7 @@ function planStep(
       env: { ...options.agentEnv },
       network: networks.agent.policy,
       skillsDirectory: task.environment.skillsDirectory,
-      mcpServers: planMcpServers(task, options, notes),
+      mcpServers: planMcpServers(task, options, options.gradesOnly === true ? new Notes(task) : notes),
     },
     oracle,
     oracleUnavailable,
@@ -282,7 +287,7 @@ function planVerifierBox(
   const spec = withCompose(plainSpec, composed);
   const planned = image.kind === "build" ? composedImage(composed, image.folder, name, notes) : image;
   const box: VerifierBoxPlan = {
-    image: image.kind === "build" ? { kind: "build", context: image.folder.path, name } : image,
+    image: planned,
     imageTimeoutMs: imageTimeoutMs(environment, options),
     spec,
     services: servicesWith(composed, planned.kind === "agent-image" ? agentImage : planned),
@@ -450,8 +455,15 @@ function refuseImage(
   }
 }
 
-function refuseUsers(drafts: readonly Draft[], capabilities: RuntimeCapabilities, notes: Notes): void {
-  for (const [key, user] of drafts.flatMap(({ source }) => usersOf(source))) {
+function refuseUsers(
+  drafts: readonly Draft[],
+  capabilities: RuntimeCapabilities,
+  options: PlanOptions,
+  notes: Notes,
+): void {
+  const users = drafts.flatMap(({ source }) => usersOf(source));
+  const asked = options.gradesOnly === true ? users.filter(([key]) => key.endsWith("verifier.user")) : users;
+  for (const [key, user] of asked) {
     for (const refusal of refusals(parseRuntimeSpec({ image: "planned", user }), capabilities)) {
       if (refusal.code === "REFUSED_USER") notes.refuseKey(key, refusal.message, refusal.advice);
     }

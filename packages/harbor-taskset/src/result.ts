@@ -22,6 +22,7 @@ export interface TrialResult extends StepOutcome {
   readonly rewards: Rewards | null;
   /** The key `reward`, else the only key, else `null` (or the sum, with `sumRewards`). */
   readonly reward: number | null;
+  /** Why there are no rewards; or why the last of several steps has none, which counts for the mean as one without keys. */
   readonly error: TrialError | null;
   /** ISO 8601, UTC. */
   readonly startedAt: string;
@@ -46,6 +47,19 @@ export interface TrialResult extends StepOutcome {
   readonly leftovers: readonly string[];
   /** What a job has tried before and found no reward for; oldest first. */
   readonly retries: readonly Retried[];
+  /** Set if no agent worked: the recorded trial whose artifacts were graded again. */
+  readonly regradedFrom?: RegradedFrom | undefined;
+}
+
+/** A recorded trial that another one was graded from. */
+export interface RegradedFrom {
+  readonly trial: string;
+  /** Absolute, as it was then. */
+  readonly dir: string;
+  /** `null`: its record has none. */
+  readonly id: string | null;
+  /** What it had come to. */
+  readonly rewards: Rewards | null;
 }
 
 /** An attempt at a trial that ended for a reason that may pass. */

@@ -5,6 +5,7 @@ import type { Agent } from "./agents.ts";
 import { describePlan } from "./describe-plan.ts";
 import { EventLog, type TrialEvent } from "./events.ts";
 import { followPlan, gradeSavedWork } from "./follow-plan.ts";
+import { gradeRecorded, type FoundRecord } from "./grade-recorded.ts";
 import type { Verify } from "./grade.ts";
 import type { HarborFacts } from "./harbor-files.ts";
 import type { TrialOptions } from "./options.ts";
@@ -13,7 +14,7 @@ import { planTrial } from "./plan-trial.ts";
 import type { TrialProgress } from "./progress.ts";
 import { createRedactor, secretValues } from "./redact.ts";
 import { writeResult } from "./result-files.ts";
-import type { Retried, StepOutcome, StepResult, TrialResult } from "./result.ts";
+import type { RegradedFrom, Retried, StepOutcome, StepResult, TrialResult } from "./result.ts";
 import { headlineReward, type Rewards } from "./reward.ts";
 import { loadWork, restoreRecord, type SavedWork } from "./saved-work.ts";
 import { digestTask } from "./task-digest.ts";
@@ -61,6 +62,8 @@ export interface Conduct {
   /** Whether collected work is kept in the trial's folder until the trial is over, and beyond if grading it again may help. */
   readonly savesWork: boolean;
   readonly retries: readonly Retried[];
+  /** Recorded work that is graded instead of an agent's. */
+  readonly record?: FoundRecord | undefined;
 }
 
 /** `runTrial` for jobs. Going on with saved work needs `outputDir` and `trialName`, and rejects if there is none. */
@@ -72,7 +75,7 @@ export async function conduct(task: Task, options: RunTrialOptions, how: Conduct
 
   // 1. Every decision, and every refusal
   const { driver, signal = new AbortController().signal } = options;
-  const decided = await decide(task, options, signal);
+  const decided = await decide(task, options, how.record !== undefined, signal);
   await using folder = opened ?? (await TrialFolder.create(options.outputDir, name));
   // Until the result is on disk, nothing else has the work.
   folder.keepsSpools = how.savesWork;
@@ -109,7 +112,8 @@ export async function conduct(task: Task, options: RunTrialOptions, how: Conduct
       await gradeSavedWork(trial, work, verify);
     } else {
       events.emit("trial.planned", { details: { mode, decisions: describePlan(decided.plan) } });
-      await followPlan(trial, { agent, verify, agentRuntime });
+      if (how.record !== undefined) await gradeRecorded(trial, how.record, verify);
+      else await followPlan(trial, { agent, verify, agentRuntime });
     }
   } catch (failure) {
     const { phase, artifactsAreSafe } = record;
@@ -156,6 +160,7 @@ export async function conduct(task: Task, options: RunTrialOptions, how: Conduct
     warnings,
     leftovers: record.leftovers,
     retries: how.retries,
+    ...(how.record === undefined ? {} : { regradedFrom: describeSource(how.record) }),
   });
   if (folder.directory === null) return result;
   try {
@@ -167,6 +172,7 @@ export async function conduct(task: Task, options: RunTrialOptions, how: Conduct
       agentName: options.agent.name === "" ? "agent" : options.agent.name,
       outputDir: options.outputDir,
       at: (type, step) => events.lastAt(type, step),
+      recorded: how.record?.recorded,
     };
     await writeResult(folder, result, facts, redactor);
     folder.keepsSpools = how.savesWork && mayGradeAgain(result) && (await loadWork(folder)) !== null;
@@ -197,6 +203,7 @@ export function mayGradeAgain({ error }: TrialResult): boolean {
 async function decide(
   task: Task,
   options: RunTrialOptions,
+  gradesOnly: boolean,
   signal: AbortSignal,
 ): Promise<{ readonly plan: TrialPlan; readonly capabilities: RuntimeCapabilities } | { readonly failure: unknown }> {
   let capabilities: RuntimeCapabilities;
@@ -207,6 +214,7 @@ async function decide(
   }
   const plan = planTrial(task, capabilities, {
     ...options,
+    gradesOnly,
     borrowedAgentRuntime: options.agentRuntime !== undefined,
     customVerifier: options.verify !== undefined,
     oracle: options.agent.needsSolution === true,
@@ -229,13 +237,18 @@ function describeOutcome(step: StepRecord, { steps, agentBoxEndedBy }: TrialReco
   const boxEndedBy = step === steps.at(-1) ? agentBoxEndedBy : null;
   return {
     mode: plan.mode,
-    agent: agent === null ? null : { ...agent, boxEndedBy },
+    agent: agent === null ? null : { ...agent, boxEndedBy: boxEndedBy ?? agent.boxEndedBy },
     collectHooks,
     artifacts,
     artifactsRefused,
     collectedFrom,
     verifier,
   };
+}
+
+function describeSource({ recorded }: FoundRecord): RegradedFrom {
+  const { name, directory, id, round } = recorded;
+  return { trial: name, dir: directory, id, rewards: round.verifier_result?.rewards ?? null };
 }
 
 function notWritten(file: string, error: unknown): TrialResult["warnings"][number] {

@@ -80,7 +80,7 @@ export async function* readSpool(spool: Spool): AsyncGenerator<Uint8Array, void,
 }
 
 /**
- * Writes a spool to the host: the root becomes `hostPath`, which must not exist and whose folder must. Directories get 0700, files 0600 and never
+ * Writes a spool to the host: the root becomes `hostPath`, which must not exist and whose folder must. Directories get 0700, files 0600 (0700 where their owner may run them) and never
  * the owner's bits of a box; links are written as they are. Returns what the host's file system would not take (a name that is too long, or that
  * differs from another in case only).
  */
@@ -102,7 +102,7 @@ export async function extractSpool(
       } else if (member.type === "link") {
         await symlink(member.linkTarget ?? "", target);
       } else {
-        await writeNew(target, member.content);
+        await writeNew(target, member.content, (member.mode & 0o100) === 0 ? 0o600 : 0o700);
         await utimes(target, member.mtime, member.mtime);
       }
     } catch (error) {
@@ -182,9 +182,9 @@ function readableMode({ type, mode }: SafeMember): number {
   return (mode & 0o755) | everybody;
 }
 
-async function writeNew(path: string, content: AsyncIterable<Uint8Array>): Promise<void> {
+async function writeNew(path: string, content: AsyncIterable<Uint8Array>, mode: number): Promise<void> {
   const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | (constants.O_NOFOLLOW ?? 0);
-  const handle = await open(path, flags, 0o600);
+  const handle = await open(path, flags, mode);
   try {
     for await (const chunk of content) {
       for (let at = 0; at < chunk.length;) at += (await handle.write(chunk, at)).bytesWritten;
