@@ -4,6 +4,7 @@ import { Command } from "commander";
 import { checkCommand } from "./commands/check.ts";
 import { doctorCommand } from "./commands/doctor.ts";
 import { initCommand } from "./commands/init.ts";
+import { regradeCommand } from "./commands/regrade.ts";
 import { runCommand } from "./commands/run.ts";
 import { sweepCommand } from "./commands/sweep.ts";
 import { viewCommand } from "./commands/view.ts";
@@ -21,7 +22,7 @@ export function makeProgram(exit: Exit): Command {
     .showHelpAfterError("(breakwater --help lists the options)")
     .exitOverride()
     .addHelpText("after", "\nExample:\n  breakwater run -p ./tasks -a oracle --runtime docker\n");
-  for (const make of [runCommand, viewCommand, checkCommand, initCommand, sweepCommand, doctorCommand])
+  for (const make of [runCommand, regradeCommand, viewCommand, checkCommand, initCommand, sweepCommand, doctorCommand])
     program.addCommand(make(exit).copyInheritedSettings(program));
   return program;
 }

@@ -54,6 +54,8 @@ export type {
 } from "./task.ts";
 export { readRecordedTrial } from "./recorded-trial.ts";
 export type { RecordedTrial } from "./recorded-trial.ts";
+export { regradeJob } from "./regrade-job.ts";
+export type { RegradeJobOptions, RegradeOutcome } from "./regrade-job.ts";
 export { regradeTrial } from "./regrade.ts";
 export type { RegradeOptions } from "./regrade.ts";
 export { isRegradeError, RegradeError } from "./regrade-error.ts";
