@@ -7,7 +7,10 @@ const sources = { resolve: { conditions }, ssr: { resolve: { conditions } } };
 
 /** Set by scripts/test.ts once the driver's backend is up. Without it no live test file is collected. */
 const driver = process.env["CONFORMANCE"];
-const liveFolders = driver === undefined ? [] : [testFolder(driver), "packages/!(runtime-*)/test", "acceptance"];
+const liveFolders =
+  driver === undefined
+    ? []
+    : [`${testFolder(driver)}/**`, "packages/!(runtime-*)/test/**", "acceptance", `acceptance/${driver}`];
 const live = {
   // A case that needs longer says so itself. A failure is never retried: that would hide what we look for.
   testTimeout: 60_000,
@@ -41,13 +44,13 @@ const config: ViteUserConfig = defineConfig({
         test: {
           ...live,
           name: "live",
-          include: liveFolders.map((folder) => `${folder}/**/*.test.ts`),
+          include: liveFolders.map((folder) => `${folder}/*.test.ts`),
           exclude: ["**/node_modules/**", "**/*.long.test.ts", "**/test/fake-*/**"],
         },
       },
       {
         ...sources,
-        test: { ...live, name: "long", include: liveFolders.map((folder) => `${folder}/**/*.long.test.ts`) },
+        test: { ...live, name: "long", include: liveFolders.map((folder) => `${folder}/*.long.test.ts`) },
       },
     ],
   },

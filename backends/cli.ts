@@ -8,6 +8,7 @@ import * as kubernetes from "./kubernetes/backend.ts";
 import * as network from "./network/backend.ts";
 import * as podman from "./podman/backend.ts";
 import * as prime from "./prime/backend.ts";
+import * as primeService from "./prime/service.ts";
 import { BackendError } from "./src/errors.ts";
 import { printedSteps, type Steps } from "./src/steps.ts";
 
@@ -39,6 +40,7 @@ const backends: Readonly<Record<string, Backend>> = {
   },
   bubblewrap,
   prime,
+  "prime-service": primeService,
   podman: sealedEngine(podman, "podman"),
   "podman-rootless": sealedEngine(podman, "podman-rootless"),
   "docker-26": sealedEngine(newerEngines, "docker-26"),

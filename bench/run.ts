@@ -2,6 +2,7 @@
 const benchmarks: Readonly<Record<string, () => Promise<unknown>>> = {
   exec: () => import("./exec.ts"),
   network: () => import("./network.ts"),
+  prime: () => import("./prime.ts"),
 };
 
 const names = process.argv.length > 2 ? process.argv.slice(2) : Object.keys(benchmarks);

@@ -7,7 +7,7 @@ const BENCH_TIMEOUT_MS = 60 * 60_000;
 /** Default is docker. */
 const backends: Readonly<Record<string, string>> = { network: "network" };
 
-const names = process.argv.length > 2 ? process.argv.slice(2) : ["exec", "network"];
+const names = process.argv.length > 2 ? process.argv.slice(2) : ["exec", "network", "prime"];
 for (const name of names) {
   const needed = backends[name] ?? "docker";
   const backend = await bringUp(needed);

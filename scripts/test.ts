@@ -1,6 +1,7 @@
 // npm test                         unit tests, then the live tests of every driver whose backend can be had
 // npm run test:long                the same with the tests that take minutes (*.long.test.ts)
-// npm run conformance -- DRIVER    the live tests of one driver, whose backend must be there; more arguments go to vitest
+// npm run conformance -- DRIVER    the live tests of one driver, whose backend must be there; more arguments go to vitest. With PRIME_API_KEY,
+//                                  `prime` is tested on the service itself
 //
 // A driver named in BREAKWATER_FORCE (docker,...) must be tested; with CI=true every driver must.
 
@@ -25,6 +26,8 @@ const parts: Part[] = [];
 const notRun: string[] = [];
 /** The same where it had to be tested. */
 const missing: string[] = [];
+/** What was tested on something that only stands in for it. */
+const standIns: string[] = [];
 
 const [mode, ...rest] = process.argv.slice(2);
 if (mode === "--driver") {
@@ -36,12 +39,12 @@ if (mode === "--driver") {
     );
     process.exit(2);
   }
-  await testDriver(driver, { forced: true, long: false, vitestArgs });
+  await testDriver(withService(driver), { forced: true, long: false, all: true, vitestArgs });
 } else if (mode === undefined || mode === "--long") {
   const long = mode === "--long";
   record("unit", await runTests({ project: "unit", reporter: "default", timeoutMs: UNIT_TIMEOUT_MS }));
   for (const driver of drivers.filter((it) => it.experimental !== true && (long || it.onlyLong !== true)))
-    await testDriver(driver, { forced: isForced(driver.name), long, vitestArgs: [] });
+    await testDriver(driver, { forced: isForced(driver.name), long, all: long, vitestArgs: [] });
 } else {
   process.stderr.write(`unknown argument ${mode}; usage: npm test, npm run test:long, npm run conformance -- DRIVER\n`);
   process.exit(2);
@@ -53,9 +56,22 @@ function isForced(driver: string): boolean {
   return process.env["CI"] === "true" || named.includes(driver);
 }
 
+/** The driver on the real service, where there is one and we are let in. */
+function withService(driver: DriverUnderTest): DriverUnderTest {
+  const { service, name } = driver;
+  if (service === undefined) return driver;
+  if (process.env[service.variable]) return { ...driver, runs: [service.run] };
+  const line = `${service.variable} is not set: ${name} is tested on an emulator, not on the service`;
+  process.stdout.write(`\n${line}\n`);
+  standIns.push(line);
+  return driver;
+}
+
 interface DriverOptions {
   readonly forced: boolean;
   readonly long: boolean;
+  /** Also the cases that are not usual. */
+  readonly all: boolean;
   readonly vitestArgs: readonly string[];
 }
 
@@ -71,8 +87,8 @@ async function testDriver(driver: DriverUnderTest, options: DriverOptions): Prom
       if (run === first) return;
       continue;
     }
-    const { vitestArgs } = options;
-    const tests = { env: backend.env, vitestArgs };
+    const { vitestArgs, all } = options;
+    const tests = { env: backend.env, vitestArgs, all };
     record(name, await runLiveTests(driver, run, { ...tests, project: "live", timeoutMs: LIVE_TIMEOUT_MS }));
     if (options.long && run === first && driver.package === undefined) {
       const long = { ...tests, project: "long", timeoutMs: LONG_TIMEOUT_MS } as const;
@@ -98,6 +114,7 @@ function summarize(): number {
     ...(failures === "" ? [] : [failures, ""]),
     ...lines,
     "",
+    ...standIns,
     ...notRun,
     ...missing,
     `${sum("passed")} passed, ${failed} failed, ${sum("skipped")} skipped`,

@@ -37,7 +37,7 @@ export function admin(app: FastifyInstance, emulator: Emulator): void {
     emulator.log.clear();
     return { reset: true };
   });
-  app.get("/admin/requests", async () => ({ requests: emulator.log.entries }));
+  app.get("/admin/requests", async () => ({ total: emulator.log.total, requests: emulator.log.entries }));
   app.delete("/admin/requests", async () => {
     emulator.log.clear();
     return { cleared: true };

@@ -2,6 +2,7 @@ import { spawn } from "node:child_process";
 import { openSync } from "node:fs";
 import { createHash } from "node:crypto";
 import { mkdir, mkdtemp, readFile, rm } from "node:fs/promises";
+import type { Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -21,6 +22,8 @@ export interface PrimeEnvironment extends docker.DockerEnvironment {
   readonly PRIME_API_BASE_URL: string;
   /** The emulator's own endpoint, for knobs, faults and the request log. */
   readonly BREAKWATER_PRIME_ADMIN: string;
+  /** `host:port` of a TCP server that boxes reach if they may, and that sends back what it gets; empty if the engine is on another machine. */
+  readonly BREAKWATER_PRIME_REACHABLE: string;
 }
 
 interface State {
@@ -28,10 +31,11 @@ interface State {
   readonly url: string;
   readonly gatewayUrl: string;
   readonly apiKey: string;
+  readonly reachable: string | null;
   readonly identity?: ProcessIdentity;
 }
 
-const START_TIMEOUT_MS = 30_000;
+const START_TIMEOUT_MS = 120_000;
 const END_TIMEOUT_MS = 60_000;
 
 /**
@@ -89,9 +93,17 @@ export interface OwnEmulator extends AsyncDisposable {
   admin(method: "GET" | "POST" | "PATCH" | "DELETE", path: string, body?: unknown): Promise<unknown>;
 }
 
-export async function startEmulator(dockerHost: string): Promise<OwnEmulator> {
+export interface OwnEmulatorOptions {
+  /**
+   * `processes`: a tenth of the price, but nothing holds root in them, no limit is enforced and they have no network: for tests that trust what runs in
+   * their boxes. Needs root. Default is `containers`.
+   */
+  readonly boxes?: "containers" | "processes";
+}
+
+export async function startEmulator(dockerHost: string, options: OwnEmulatorOptions = {}): Promise<OwnEmulator> {
   const folder = await mkdtemp(join(tmpdir(), "prime-emulator-"));
-  const { pid, url, apiKey } = await start(folder, dockerHost);
+  const { pid, url, apiKey } = await start(folder, dockerHost, { ...options, isOwned: true });
   const identity = identify(pid);
   return {
     apiKey,
@@ -129,10 +141,12 @@ function environment(state: State, engine: docker.DockerEnvironment): PrimeEnvir
     PRIME_API_KEY: state.apiKey,
     PRIME_API_BASE_URL: state.url,
     BREAKWATER_PRIME_ADMIN: `${state.url}/admin`,
+    BREAKWATER_PRIME_REACHABLE: state.reachable ?? "",
   };
 }
 
-async function start(folder: string, dockerHost: string): Promise<State> {
+async function start(folder: string, dockerHost: string, options: OwnEmulatorOptions & { readonly isOwned?: true } = {}): Promise<State> {
+  const { boxes, isOwned = false } = options;
   await rm(join(folder, "state.json"), { force: true });
   const log = openSync(join(folder, "log"), "a", 0o600);
   const server = fileURLToPath(new URL("server.ts", import.meta.url));
@@ -142,12 +156,16 @@ async function start(folder: string, dockerHost: string): Promise<State> {
       DOCKER_HOST: dockerHost,
       PRIME_EMULATOR_FOLDER: folder,
       PRIME_EMULATOR_NETWORK: networkName(folder),
+      ...(isOwned && { PRIME_EMULATOR_OWNED: "1" }),
+      ...(boxes === "processes" && { PRIME_EMULATOR_IMAGES: join(backendFolders().cache, "prime-images") }),
     },
-    stdio: ["ignore", log, log],
+    // It ends when we do, however that is.
+    stdio: [isOwned ? "pipe" : "ignore", log, log],
     detached: true,
     cwd: "/",
   });
   child.unref();
+  (child.stdin as Socket | null)?.unref();
   const until = Date.now() + START_TIMEOUT_MS;
   for (;;) {
     const state = await running(folder);

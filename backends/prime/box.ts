@@ -12,7 +12,6 @@ export const LABELS = {
 } as const;
 
 export interface BoxOptions {
-  readonly emulator: string;
   readonly sandboxId: string;
   readonly image: string;
   /** The first process. */
@@ -20,7 +19,6 @@ export interface BoxOptions {
   readonly env: Readonly<Record<string, string>>;
   readonly cpus: number;
   readonly memoryMb: number;
-  readonly network: string;
   readonly expiresAtMs: number;
 }
 
@@ -58,26 +56,91 @@ export interface Program {
 const TELL_PID = 'printf "%d\\n" "$$"; exec "$@"';
 const FIRST_PROCESS_ENDED = new Set([304, 404, 409]);
 
+/** What really runs behind a sandbox. */
+export interface Box {
+  /** For messages. */
+  readonly name: string;
+  start(): Promise<void>;
+  /** When the first process has ended: how. `null` for a box that was removed. */
+  ended(): Promise<{ readonly exitCode: number; readonly oomKilled: boolean } | null>;
+  isRunning(): Promise<boolean>;
+  /** The first process as this machine knows it. */
+  hostPid(): Promise<number>;
+  kill(): Promise<void>;
+  remove(): Promise<void>;
+  logs(): Promise<string>;
+  run(argv: readonly string[], options?: ProgramOptions): Promise<Program>;
+  /** Where this machine has the box's files, if it may just read them. */
+  readonly hostRoot?: string | undefined;
+}
+
+export interface Boxes {
+  hasImage(image: string): Promise<boolean>;
+  /** Throws `NoImageError`. The box is not started. */
+  create(options: BoxOptions): Promise<Box>;
+}
+
+export class NoImageError extends Error {
+  override readonly name = "NoImageError";
+}
+
+/** Boxes that are containers of an engine, on a bridge on which they do not reach each other. */
+export class ContainerBoxes implements Boxes {
+  readonly #engine: Dockerode;
+  readonly #emulator: string;
+  readonly #network: string;
+
+  constructor(engine: Dockerode, emulator: string, network: string) {
+    this.#engine = engine;
+    this.#emulator = emulator;
+    this.#network = network;
+  }
+
+  async hasImage(image: string): Promise<boolean> {
+    try {
+      await this.#engine.getImage(image).inspect();
+      return true;
+    } catch (error) {
+      if (isEngineStatus(error, 404)) return false;
+      throw error;
+    }
+  }
+
+  async create(options: BoxOptions): Promise<Box> {
+    try {
+      return await Container.create(this.#engine, this.#emulator, this.#network, options);
+    } catch (error) {
+      if (isEngineStatus(error, 404)) throw new NoImageError(options.image, { cause: error });
+      throw error;
+    }
+  }
+}
+
 /** One sandbox's container. */
-export class Box {
+class Container implements Box {
   readonly #container: Dockerode.Container;
 
   constructor(container: Dockerode.Container) {
     this.#container = container;
   }
 
-  get containerId(): string {
+  get name(): string {
     return this.#container.id;
   }
 
   /** Throws the engine's error: `statusCode` 404 for an image that it does not have. */
-  static async create(engine: Dockerode, options: BoxOptions): Promise<Box> {
+  static async create(
+    engine: Dockerode,
+    emulator: string,
+    network: string,
+    options: BoxOptions,
+  ): Promise<Container> {
     const { NCPU: hostCpus } = (await engine.info()) as { readonly NCPU: number };
     const container = await engine.createContainer({
       name: `prime-emulator-${options.sandboxId}`,
       Image: options.image,
       Labels: {
-        [LABELS.emulator]: options.emulator,
+        [LABELS.emulator]: emulator,
         [LABELS.sandbox]: options.sandboxId,
         [LABELS.expires]: String(options.expiresAtMs),
       },
@@ -85,7 +148,7 @@ export class Box {
       Cmd: [],
       Env: Object.entries(options.env).map(([name, value]) => `${name}=${value}`),
       HostConfig: {
-        NetworkMode: options.network,
+        NetworkMode: network,
         NanoCpus: Math.round(Math.min(options.cpus, hostCpus) * 1e9),
         Memory: Math.round(options.memoryMb) * 1024 * 1024,
         MemorySwap: Math.round(options.memoryMb) * 1024 * 1024,
@@ -94,14 +157,13 @@ export class Box {
         LogConfig: { Type: "json-file", Config: { "max-size": "1m", "max-file": "1" } },
       },
     });
-    return new Box(container);
+    return new Container(container);
   }
 
   async start(): Promise<void> {
     await this.#container.start();
   }
 
-  /** When the first process has ended: how. `null` for a box that was removed. */
   async ended(): Promise<{ readonly exitCode: number; readonly oomKilled: boolean } | null> {
     try {
       await this.#container.wait();
@@ -122,7 +184,6 @@ export class Box {
     }
   }
 
-  /** The first process as the engine's host knows it. */
   async hostPid(): Promise<number> {
     return (await this.#container.inspect()).State.Pid;
   }
@@ -190,11 +251,12 @@ export class Box {
     };
   }
 
-  /** Sends a signal to one process of the box. */
-  async signal(pid: number, signal: "TERM" | "KILL"): Promise<void> {
-    const program = await this.run(["/bin/sh", "-c", `kill -${signal} ${pid}`], { user: "0:0", cwd: "/" });
-    for await (const { chunk } of program.output) if (chunk.length < 0) break;
-  }
+}
+
+/** Sends a signal to one process of a box. */
+export async function signal(box: Box, pid: number, name: "TERM" | "KILL"): Promise<void> {
+  const program = await box.run(["/bin/sh", "-c", `kill -${name} ${pid}`], { user: "0:0", cwd: "/" });
+  for await (const { chunk } of program.output) if (chunk.length < 0) break;
 }
 
 /** The process id as programs of the box know it, by this machine's own view; another one than any for a program that has ended already. */
@@ -266,12 +328,12 @@ export async function removeBoxes(engine: Dockerode, emulator: string): Promise<
     all: true,
     filters: JSON.stringify({ label: [`${LABELS.emulator}=${emulator}`] }),
   });
-  await Promise.all(found.map(({ Id }) => new Box(engine.getContainer(Id)).remove()));
+  await Promise.all(found.map(({ Id }) => new Container(engine.getContainer(Id)).remove()));
   return found.length;
 }
 
-/** The bridge that the emulator's boxes share and on which they do not reach each other. */
-export async function ensureNetwork(engine: Dockerode, emulator: string, name: string): Promise<void> {
+/** The bridge that the emulator's boxes share and on which they do not reach each other. Gives its own address. */
+export async function ensureNetwork(engine: Dockerode, emulator: string, name: string): Promise<string> {
   try {
     await engine.createNetwork({
       Name: name,
@@ -283,6 +345,12 @@ export async function ensureNetwork(engine: Dockerode, emulator: string, name: s
   } catch (error) {
     if (!isEngineStatus(error, 409)) throw error;
   }
+  const { IPAM: ipam } = (await engine.getNetwork(name).inspect()) as {
+    readonly IPAM: { readonly Config: readonly { readonly Gateway?: string }[] };
+  };
+  const address = ipam.Config.find(({ Gateway }) => Gateway !== undefined && !Gateway.includes(":"))?.Gateway;
+  if (address === undefined) throw new Error(`the network ${name} has no address`);
+  return address.replace(/\/.*/, "");
 }
 
 export async function removeNetwork(engine: Dockerode, name: string): Promise<void> {

@@ -2,7 +2,7 @@ import { create } from "@bufbuild/protobuf";
 import { Code, ConnectError, createContextKey, createContextValues, type HandlerContext } from "@connectrpc/connect";
 import { connectNodeAdapter } from "@connectrpc/connect-node";
 import type { FastifyInstance, FastifyRequest } from "fastify";
-import type { Program } from "./box.ts";
+import { type Program, signal } from "./box.ts";
 import {
   CommandSession,
   type CommandSessionEvent,
@@ -38,6 +38,8 @@ interface Session {
   readonly program: Program;
   readonly listeners: Set<(event: CommandSessionEvent) => Promise<void>>;
   end: CommandSessionEvent | null;
+  /** The box went away: nobody knows how the program ended. */
+  isLost: boolean;
 }
 
 /** Programs of VM sandboxes, over Connect: server streams and unary calls, binary and JSON. */
@@ -123,7 +125,9 @@ export function commandSession(
         async sendSignal(request, context) {
           const { sandbox } = callerOf(context);
           const { pid } = find(sandbox, request.session);
-          await sandbox.box?.signal(pid, request.signal === Signal.SIGKILL ? "KILL" : "TERM");
+          if (sandbox.box !== undefined) {
+            await signal(sandbox.box, pid, request.signal === Signal.SIGKILL ? "KILL" : "TERM");
+          }
           return create(SendSignalResponseSchema, {});
         },
       });
@@ -167,7 +171,7 @@ async function begin(
     throw new ConnectError(`failed to start: ${said.trim()}`, Code.InvalidArgument);
   }
   const { tag, uuid } = options;
-  const session: Session = { pid: program.pid, tag, uuid, command, program, listeners: new Set(), end: null };
+  const session: Session = { pid: program.pid, tag, uuid, command, program, listeners: new Set(), end: null, isLost: false };
   void pump(session);
   return session;
 }
@@ -183,7 +187,16 @@ async function pump(session: Session): Promise<void> {
     const output = { case: stream, value: new Uint8Array(chunk) };
     await tell(create(CommandSessionEventSchema, { event: { case: "data", value: { output } } }));
   }
-  const exitCode = await session.program.exitCode();
+  const exitCode = await session.program.exitCode().catch((error: unknown) => {
+    process.stderr.write(`program ${session.pid}: ${String(error)}\n`);
+    return null;
+  });
+  if (exitCode === null) {
+    session.isLost = true;
+    // Wakes who listens.
+    await tell(create(CommandSessionEventSchema, { event: { case: "keepalive", value: {} } }));
+    return;
+  }
   const value = { exitCode, exited: exitCode < 128, status: `exit status ${exitCode}` };
   session.end = create(CommandSessionEventSchema, { event: { case: "end", value } });
   await tell(session.end);
@@ -229,6 +242,7 @@ async function* events(
     else {
       for (;;) {
         throwIfFaulty();
+        if (session.isLost) throw new ConnectError("the sandbox went away", Code.Unavailable);
         const next = waiting.shift();
         if (next !== undefined) {
           yield next.event;
@@ -255,7 +269,9 @@ async function* events(
     context.signal.removeEventListener("abort", onAbort);
     const timedOut =
       context.signal.reason instanceof ConnectError && context.signal.reason.code === Code.DeadlineExceeded;
-    if (timedOut && session.end === null) await sandbox.box?.signal(session.pid, "KILL").catch(() => undefined);
+    if (timedOut && session.end === null && sandbox.box !== undefined) {
+      await signal(sandbox.box, session.pid, "KILL").catch(() => undefined);
+    }
   }
 }
 

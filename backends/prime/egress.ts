@@ -20,7 +20,7 @@ export async function enforceEgress(box: Box, policy: EgressPolicy): Promise<boo
     }
     return true;
   } catch (error) {
-    process.stderr.write(`egress of ${box.containerId}: ${(error as Error).message}\n`);
+    process.stderr.write(`egress of ${box.name}: ${(error as Error).message}\n`);
     return false;
   }
 }

@@ -1,6 +1,6 @@
-import type Dockerode from "dockerode";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import { setTimeout as sleep } from "node:timers/promises";
+import type { Boxes } from "./box.ts";
 import { type Fault, Faults, type FaultRule, type StreamFault } from "./faults.ts";
 import { defaultKnobs, type Knobs } from "./knobs.ts";
 import { RateLimits } from "./rate-limits.ts";
@@ -18,9 +18,9 @@ export class Emulator {
   /** Set once both listen. */
   gatewayUrl = "";
 
-  constructor(options: { apiKey: string; engine: Dockerode; emulator: string; network: string }) {
-    this.apiKey = options.apiKey;
-    this.sandboxes = new Sandboxes({ ...options, knobs: () => this.knobs });
+  constructor(apiKey: string, boxes: Boxes) {
+    this.apiKey = apiKey;
+    this.sandboxes = new Sandboxes(boxes, () => this.knobs);
   }
 }
 

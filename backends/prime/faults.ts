@@ -10,6 +10,8 @@ export interface FaultRule {
   readonly times: number | null;
   /** How many fitting requests go well before. Default is 0. */
   readonly after: number;
+  /** How long the rule holds from now on; `null` = until it is used up. Default is `null`. */
+  readonly forMs: number | null;
   /** Whether the request is carried out all the same, and only its answer is another one. Default is `false`. */
   readonly carriedOut: boolean;
   readonly fault: Fault;
@@ -39,6 +41,7 @@ const schema = z.strictObject({
   path: z.string().optional(),
   times: z.int().min(1).nullable().default(1),
   after: z.int().min(0).default(0),
+  forMs: z.int().min(1).nullable().default(null),
   carriedOut: z.boolean().default(false),
   fault: z.discriminatedUnion("kind", [
     z.strictObject({
@@ -81,6 +84,7 @@ export const BODIES: {
 interface Active {
   readonly rule: FaultRule;
   readonly path: RegExp | undefined;
+  readonly endsAtMs: number;
   seen: number;
   used: number;
 }
@@ -89,7 +93,8 @@ export class Faults {
   #active: Active[] = [];
 
   add(rule: FaultRule): void {
-    this.#active.push({ rule, path: rule.path === undefined ? undefined : new RegExp(rule.path), seen: 0, used: 0 });
+    const path = rule.path === undefined ? undefined : new RegExp(rule.path);
+    this.#active.push({ rule, path, endsAtMs: Date.now() + (rule.forMs ?? Infinity), seen: 0, used: 0 });
   }
 
   clear(): void {
@@ -108,6 +113,7 @@ export class Faults {
       if (rule.method !== undefined && rule.method !== method) continue;
       if (active.path !== undefined && !active.path.test(path)) continue;
       if (rule.times !== null && active.used >= rule.times) continue;
+      if (active.endsAtMs <= Date.now()) continue;
       active.seen += 1;
       if (active.seen <= rule.after) continue;
       active.used += 1;

@@ -1,3 +1,5 @@
+import { open } from "node:fs/promises";
+import { join } from "node:path";
 import type { Readable } from "node:stream";
 import type { Box, Output, Program } from "./box.ts";
 
@@ -58,6 +60,7 @@ export async function readWindow(
   path: string,
   window: { readonly offset: number; readonly length: number | null; readonly maxBytes: number },
 ): Promise<FileWindow | { readonly error: FileError | "too-large" }> {
+  if (box.hostRoot !== undefined) return await readFromHost(join(box.hostRoot, path), window);
   const script = `[ -e "$1" ] || exit ${MISSING}; [ -f "$1" ] || exit ${NOT_A_FILE}
 size=$(wc -c < "$1") || exit 1; at=$2; [ "$at" -ge 0 ] || at=$((size + at)); [ "$at" -ge 0 ] || at=0
 printf '%d %d\\n' "$size" "$at"; tail -c +$((at + 1)) -- "$1" | head -c "$3"`;
@@ -71,6 +74,25 @@ printf '%d %d\\n' "$size" "$at"; tail -c +$((at + 1)) -- "$1" | head -c "$3"`;
   const [totalSize = 0, offset = 0] = stdout.subarray(0, end).toString("latin1").split(" ").map(Number);
   const content = stdout.subarray(end + 1);
   return content.length > window.maxBytes ? { error: "too-large" } : { content, totalSize, offset };
+}
+
+async function readFromHost(
+  path: string,
+  window: { readonly offset: number; readonly length: number | null; readonly maxBytes: number },
+): Promise<FileWindow | { readonly error: FileError | "too-large" }> {
+  const file = await open(path, "r").catch(() => null);
+  if (file === null) return { error: "missing" };
+  try {
+    const info = await file.stat();
+    if (!info.isFile()) return { error: "not-a-file" };
+    const offset = Math.max(0, window.offset < 0 ? info.size + window.offset : window.offset);
+    const length = Math.max(0, Math.min(window.length ?? Infinity, window.maxBytes + 1, info.size - offset));
+    const { buffer, bytesRead } = await file.read({ buffer: Buffer.alloc(length), position: offset });
+    if (bytesRead > window.maxBytes) return { error: "too-large" };
+    return { content: buffer.subarray(0, bytesRead), totalSize: info.size, offset };
+  } finally {
+    await file.close();
+  }
 }
 
 /** The exit code that a background job has written, or `null`. */

@@ -2,7 +2,7 @@ import multipart from "@fastify/multipart";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import { Readable } from "node:stream";
 import { type Emulator, loggedRequest } from "./emulator.ts";
-import type { Program } from "./box.ts";
+import { type Program, signal } from "./box.ts";
 import { commandSession } from "./command-session.ts";
 import { BODIES } from "./faults.ts";
 import { collected, openFile, readWindow, writeFile } from "./files.ts";
@@ -83,7 +83,7 @@ export function gateway(app: FastifyInstance, emulator: Emulator): void {
       // Behind the proxy's back the command goes on.
       if (limitMs < timeout * 1000) return reply.code(524).send("error code: 524");
       if (emulator.knobs.execTimeoutKills && program.pid !== null) {
-        sandbox.box.signal(program.pid, "KILL").catch(() => undefined);
+        signal(sandbox.box, program.pid, "KILL").catch(() => undefined);
       }
       program.detach();
       return reply.code(408).send({ error: "Command timed out" });

@@ -15,9 +15,11 @@ export interface LoggedRequest {
 
 /** The last requests, in the order in which they came. */
 export class RequestLog {
+  #total = 0;
   #entries: LoggedRequest[] = [];
 
   add(entry: LoggedRequest): void {
+    this.#total += 1;
     this.#entries.push(entry);
     if (this.#entries.length > MAX_ENTRIES) this.#entries.shift();
   }
@@ -26,7 +28,13 @@ export class RequestLog {
     return this.#entries;
   }
 
+  /** How many have come, those that are not kept any more too. */
+  get total(): number {
+    return this.#total;
+  }
+
   clear(): void {
+    this.#total = 0;
     this.#entries = [];
   }
 }

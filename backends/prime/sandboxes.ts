@@ -1,7 +1,6 @@
 import { randomBytes } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
-import type Dockerode from "dockerode";
-import { Box, isEngineStatus } from "./box.ts";
+import { type Box, type Boxes, NoImageError } from "./box.ts";
 import { enforceEgress } from "./egress.ts";
 import type { Knobs } from "./knobs.ts";
 import type { CreateBody, EgressPolicy } from "./validation.ts";
@@ -71,20 +70,16 @@ export function randomId(length: number): string {
 
 /** All sandboxes of one emulator, and what happens to them by itself. */
 export class Sandboxes {
-  readonly #engine: Dockerode;
-  readonly #emulator: string;
-  readonly #network: string;
+  readonly #boxes: Boxes;
   readonly #knobs: () => Knobs;
   readonly #all = new Map<string, Sandbox>();
   readonly #byKey = new Map<string, Sandbox>();
   readonly #builtImages = new Set<string>();
   readonly #idleTimer: NodeJS.Timeout;
 
-  constructor(options: { engine: Dockerode; emulator: string; network: string; knobs: () => Knobs }) {
-    this.#engine = options.engine;
-    this.#emulator = options.emulator;
-    this.#network = options.network;
-    this.#knobs = options.knobs;
+  constructor(boxes: Boxes, knobs: () => Knobs) {
+    this.#boxes = boxes;
+    this.#knobs = knobs;
     this.#idleTimer = setInterval(() => this.#endIdle(), this.#knobs().idleScanMs);
     this.#idleTimer.unref();
   }
@@ -97,14 +92,8 @@ export class Sandboxes {
     return this.#all.get(id);
   }
 
-  async hasImage(image: string): Promise<boolean> {
-    try {
-      await this.#engine.getImage(image).inspect();
-      return true;
-    } catch (error) {
-      if (isEngineStatus(error, 404)) return false;
-      throw error;
-    }
+  hasImage(image: string): Promise<boolean> {
+    return this.#boxes.hasImage(image);
   }
 
   byRoute(userNs: string, jobId: string): Sandbox | undefined {
@@ -157,7 +146,8 @@ export class Sandboxes {
     sandbox.egress = { policy, generation: sandbox.egress.generation + 1 };
     const { generation } = sandbox.egress;
     setTimeout(() => {
-      if (sandbox.egress.generation === generation) void this.#applyEgress(sandbox);
+      if (sandbox.egress.generation !== generation) return;
+      this.#applyEgress(sandbox).catch((error: unknown) => process.stderr.write(`${sandbox.id}: ${String(error)}\n`));
     }, this.#knobs().egressAppliesAfterMs);
   }
 
@@ -184,19 +174,17 @@ export class Sandboxes {
     if (isOver()) return;
     let box: Box;
     try {
-      box = await Box.create(this.#engine, {
-        emulator: this.#emulator,
+      box = await this.#boxes.create({
         sandboxId: sandbox.id,
         image: body.docker_image,
         argv: firstProcess(body),
         env: { ...body.environment_vars, ...body.secrets },
         cpus: body.cpu_cores,
         memoryMb: body.memory_gb * MEBIBYTES_PER_GB,
-        network: this.#network,
         expiresAtMs: Date.now() + this.#lifetimeMs(body),
       });
     } catch (error) {
-      if (!isEngineStatus(error, 404)) throw error;
+      if (!(error instanceof NoImageError)) throw error;
       this.#end(sandbox, "ERROR", {
         errorType: "IMAGE_PULL_FAILED",
         errorMessage: `Failed to pull image ${body.docker_image}`,
@@ -213,7 +201,7 @@ export class Sandboxes {
     sandbox.terminatedAtMs = null;
     sandbox.orphaned = false;
     this.#set(sandbox, "RUNNING");
-    void this.#watch(sandbox, box);
+    this.#watch(sandbox, box).catch((error: unknown) => process.stderr.write(`${sandbox.id}: ${String(error)}\n`));
     if (body.timeout_minutes > 0) {
       const { timeoutStatus } = this.#knobs();
       setTimeout(() => this.#end(sandbox, timeoutStatus, { errorType: "TIMEOUT" }), this.#lifetimeMs(body)).unref();

@@ -11,6 +11,8 @@ export interface DriverUnderTest {
   readonly onlyLong?: boolean;
   /** The first one is the driver's own backend, for all its tests; without it nothing of the driver can be tested. */
   readonly runs: readonly [LiveRun, ...LiveRun[]];
+  /** The real service, where the backend of `runs` only stands in for it: taken when somebody asks for the driver by name and this variable is set. */
+  readonly service?: { readonly variable: string; readonly run: LiveRun };
 }
 
 /** Live tests on one backend (`backends/`). */
@@ -22,6 +24,11 @@ export interface LiveRun {
   readonly acceptance?: readonly string[];
   /** Only cases of the conformance suites, and of the acceptance tests of networks, whose ids begin so: those for which this backend has what others have not. */
   readonly cases?: readonly string[];
+  /**
+   * Cases that `npm test` runs, by the beginnings of their ids: a change should not have to wait longer. All run in `npm run test:long` and when somebody
+   * asks for the driver by name. Tests that are no cases always run. Default is all.
+   */
+  readonly usually?: readonly string[];
   /** The tests run in the network of the backend's own host: what they listen on is the host of the boxes. Default is `false`. */
   readonly insideNetwork?: boolean;
   /** A program that brings tests of its own and runs vitest, given as its arguments. Default: the tests of this repository. */
@@ -68,7 +75,12 @@ export const drivers: readonly DriverUnderTest[] = [
     // The API of the cluster is reached from within the node's network only.
     runs: [{ backend: "kubernetes", onlySuites: true, insideNetwork: true }],
   },
-  { name: "prime", experimental: true, runs: [{ backend: "prime" }] },
+  {
+    name: "prime",
+    experimental: true,
+    runs: [{ backend: "prime", acceptance: ["prime/"] }],
+    service: { variable: "PRIME_API_KEY", run: { backend: "prime-service", onlySuites: true } },
+  },
   {
     // The example of docs/write-a-driver.md, tested against packed packages as a third party would.
     name: "bubblewrap",

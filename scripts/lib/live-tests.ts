@@ -8,6 +8,8 @@ export interface LiveTestOptions {
   readonly env: Readonly<Record<string, string>>;
   /** Only the conformance suites. Default: what the run says. */
   readonly onlySuites?: boolean;
+  /** Whether cases that are not usual are run, too. Default is `true`. */
+  readonly all?: boolean;
   readonly vitestArgs?: readonly string[];
   readonly timeoutMs: number;
 }
@@ -16,12 +18,12 @@ export interface LiveTestOptions {
 export async function runLiveTests(
   driver: DriverUnderTest,
   run: LiveRun,
-  { project, env, onlySuites = run.onlySuites ?? false, vitestArgs = [], timeoutMs }: LiveTestOptions,
+  { project, env, onlySuites = run.onlySuites ?? false, all = true, vitestArgs = [], timeoutMs }: LiveTestOptions,
 ): Promise<TestRun> {
   const suites = ["conformance", "grading"].map((file) => `${testFolder(driver.name)}/${file}`);
-  const selection = onlySuites
-    ? suites
-    : run.acceptance && [...suites, ...run.acceptance.map((it) => `acceptance/${it}`)];
+  // Another driver's package has tests of that driver.
+  const own = driver.package === undefined ? [`${testFolder(driver.name)}/`] : suites;
+  const selection = onlySuites ? suites : run.acceptance && [...own, ...run.acceptance.map((it) => `acceptance/${it}`)];
   const namesFiles = vitestArgs.some((it) => it.includes("/"));
   const others = onlySuites ? [] : ["acceptance/network-"];
   return runTests({
@@ -32,9 +34,14 @@ export async function runLiveTests(
     through: run.insideNetwork === true ? source("backends/cli.ts", run.backend, "run") : (run.through ?? []),
     timeoutMs,
     ...(selection !== undefined && !namesFiles && { files: selection }),
-    ...(run.cases && {
-      files: [...suites, ...others],
-      testName: `\\[(${run.cases.join("|").replaceAll(".", "\\.")})`,
-    }),
+    ...(run.cases && { files: [...suites, ...others], testName: casesNamed(run.cases) }),
+    ...(!all && run.usually && { testName: `${casesNamed(run.usually)}|${NO_CASE}` }),
   });
+}
+
+/** A test that is no case has no id in its name. */
+const NO_CASE = "^(?!.*\\[[a-z-]+\\.)";
+
+function casesNamed(ids: readonly string[]): string {
+  return `\\[(${ids.join("|").replaceAll(".", "\\.")})`;
 }

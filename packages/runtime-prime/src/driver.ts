@@ -1,4 +1,4 @@
-import { createBox, type Deadline, remembered, withDeadline } from "@breakwater/driver-kit";
+import { createBox, type Deadline, remembered } from "@breakwater/driver-kit";
 import {
   type DoctorLine,
   type ImageSource,
@@ -14,7 +14,7 @@ import {
   type SweepReport,
 } from "@breakwater/runtime-api";
 import { type BoxContext, PrimeBox } from "./box.ts";
-import { DRIVER, toRuntimeError } from "./errors.ts";
+import { type Doing, DRIVER, operate } from "./errors.ts";
 import { Connections } from "./http.ts";
 import { Images } from "./images.ts";
 import { type Account, findAccount, type PrimeDriverOptions } from "./options.ts";
@@ -25,6 +25,7 @@ import { kindOf, ROLE_LABEL } from "./translate.ts";
 
 const PROBE_TIMEOUT_MS = 60_000;
 const SWEEP_TIMEOUT_MS = 10 * 60 * 1000;
+const PROBING: Doing = { operation: "probe", what: "asking Prime whether it lets us in" };
 /** How long a service that does not answer is put up with when it is only asked whether it is there. */
 const PROBE_PATIENCE_MS = 10_000;
 
@@ -52,25 +53,25 @@ class PrimeDriver implements RuntimeDriver {
     this.capabilities = CAPABILITIES[kindOf(options)];
     this.#account = remembered(() => findAccount(options));
     this.#service = new Service(this.#connections, this.#account);
-    this.#probed = remembered(() => this.#listOurs());
+    this.#probed = remembered(() => operate(undefined, PROBING, (clock) => this.#countOurs(clock), PROBE_TIMEOUT_MS));
     this.#box = { service: this.#service, connections: this.#connections, options };
     this.#images = new Images(this.#box);
   }
 
   /** The service does not tell what it enforces; that it lets us in is what is asked. */
   async probe(options?: OperationOptions): Promise<RuntimeCapabilities> {
-    await this.#within("probe", "asking Prime whether it lets us in", options, PROBE_TIMEOUT_MS, async (clock) => {
-      await clock.race(this.#probed());
-    });
+    await operate(options, PROBING, (clock) => clock.race(this.#probed()), PROBE_TIMEOUT_MS);
     return this.capabilities;
   }
 
   async *doctor(options?: OperationOptions): AsyncGenerator<DoctorLine> {
     try {
-      const what = "asking Prime";
-      const [account, active] = await this.#within("doctor", what, options, PROBE_TIMEOUT_MS, async (clock) => {
-        return [await this.#account(), await this.#listOurs(clock)] as const;
-      });
+      const doing = { operation: "doctor", what: "asking Prime" };
+      const ask = async (clock: Deadline): Promise<readonly [Account, number]> => [
+        await this.#account(),
+        await this.#countOurs(clock),
+      ];
+      const [account, active] = await operate(options, doing, ask, PROBE_TIMEOUT_MS);
       yield* describeService(account, kindOf(this.#options), active);
     } catch (error) {
       yield {
@@ -96,32 +97,15 @@ class PrimeDriver implements RuntimeDriver {
   }
 
   async sweep(options?: SweepOptions): Promise<SweepReport> {
-    const what = "removing what dead owners left";
-    return this.#within("sweep", what, options, SWEEP_TIMEOUT_MS, (clock) => sweep(this.#service, clock, options));
+    const doing = { operation: "sweep", what: "removing what dead owners left" };
+    return operate(options, doing, (clock) => sweep(this.#service, clock, options), SWEEP_TIMEOUT_MS);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.#connections[Symbol.asyncDispose]();
   }
 
-  async #listOurs(clock?: Deadline): Promise<number> {
-    const ask = async (own: Deadline): Promise<number> =>
-      (await this.#service.listActive(own, [ROLE_LABEL], { patienceMs: PROBE_PATIENCE_MS })).length;
-    if (clock !== undefined) return ask(clock);
-    return this.#within("probe", "asking Prime whether it lets us in", undefined, PROBE_TIMEOUT_MS, ask);
-  }
-
-  async #within<T>(
-    operation: string,
-    what: string,
-    options: OperationOptions | undefined,
-    timeoutMs: number,
-    work: (clock: Deadline) => Promise<T>,
-  ): Promise<T> {
-    try {
-      return await withDeadline(options, timeoutMs, { driver: DRIVER, operation, what }, work);
-    } catch (error) {
-      throw toRuntimeError({ operation, what }, error);
-    }
+  async #countOurs(clock: Deadline): Promise<number> {
+    return (await this.#service.listActive(clock, [ROLE_LABEL], { patienceMs: PROBE_PATIENCE_MS })).length;
   }
 }

@@ -1,5 +1,5 @@
-import { failure, NOT_SENT } from "@breakwater/driver-kit";
-import { isRuntimeError } from "@breakwater/runtime-api";
+import { type Deadline, failure, NOT_SENT, withDeadline } from "@breakwater/driver-kit";
+import { isRuntimeError, type OperationOptions } from "@breakwater/runtime-api";
 
 export const DRIVER = "prime";
 
@@ -73,6 +73,20 @@ export interface Doing {
   /** A clause for messages: "creating the box". */
   readonly what: string;
   readonly boxId?: string | undefined;
+}
+
+/** Work of an operation that begins here: within its deadline, with its failures as the contract wants them. */
+export async function operate<T>(
+  options: OperationOptions | undefined,
+  doing: Doing,
+  work: (clock: Deadline) => Promise<T>,
+  timeoutMs: number,
+): Promise<T> {
+  try {
+    return await withDeadline(options, timeoutMs, { driver: DRIVER, ...doing }, work);
+  } catch (error) {
+    throw toRuntimeError(doing, error);
+  }
 }
 
 /** Classifies by status and by the system's error code, never by text. What is already a `RuntimeError` or a mistake stays as it is. */

@@ -17,6 +17,8 @@ const EARLY_MS = 60_000;
 const UPLOAD_TIMEOUT_MS = 120_000;
 /** How much longer than its command an exec call may take. */
 const EXEC_GRACE_MS = 15_000;
+/** How often a gateway may refuse a sandbox that runs, as the control plane says. */
+const MAX_REFUSALS = 8;
 
 export interface Command {
   /** For the shell of the box. */
@@ -104,31 +106,27 @@ export class Gateway {
 
   /** Sends something with a token that holds, again after failures that may pass. `isStarting`: the gateway may not know the sandbox yet. */
   async repeat<T>(clock: Deadline, send: (access: GatewayAccess) => Promise<T>, isStarting = false): Promise<T> {
-    let refused = 0;
+    let refusals = 0;
+    let isFinal = false;
     const mayPass = (error: unknown): boolean =>
-      isPassing(error) ||
-      isStatus(error, 409) ||
-      (isStarting && error instanceof ServiceError && error.isUnknownSandbox);
+      !isFinal &&
+      (isPassing(error) ||
+        isStatus(error, 409) ||
+        (isStarting && error instanceof ServiceError && error.isUnknownSandbox));
     const once = async (): Promise<T> => {
       try {
         return await this.#once(clock, send);
       } catch (error) {
+        if (!isStatus(error, 409)) throw error;
         // Not running, or trouble on the way: the control plane knows which.
-        if (isStatus(error, 409)) {
-          refused += 1;
-          const { status } = await this.#service.errorContext(clock, this.#sandboxId);
-          if (status === null || isTerminal(status) || (status !== "RUNNING" && !isStarting) || refused > 8) {
-            throw new StateError(error);
-          }
-        }
+        refusals += 1;
+        const { status } = await this.#service.errorContext(clock, this.#sandboxId);
+        const runs = status === "RUNNING" || (isStarting && status !== null && !isTerminal(status));
+        isFinal = !runs || refusals > MAX_REFUSALS;
         throw error;
       }
     };
-    try {
-      return await repeat(clock, once, { isPassing: mayPass });
-    } catch (error) {
-      throw error instanceof StateError ? error.cause : error;
-    }
+    return await repeat(clock, once, { isPassing: mayPass });
   }
 
   async #once<T>(clock: Deadline, send: (access: GatewayAccess) => Promise<T>): Promise<T> {
@@ -175,10 +173,3 @@ export class Gateway {
 }
 
 type GatewayCall = Pick<HttpCall, "method" | "path" | "json" | "form" | "timeoutMs">;
-
-/** A refusal that will not pass. */
-class StateError extends Error {
-  constructor(cause: unknown) {
-    super("the sandbox does not run", { cause });
-  }
-}

@@ -1,4 +1,4 @@
-import { withDeadline } from "@breakwater/driver-kit";
+import type { Deadline } from "@breakwater/driver-kit";
 import {
   type ImageSource,
   type OperationOptions,
@@ -8,7 +8,7 @@ import {
   type RuntimeErrorCode,
 } from "@breakwater/runtime-api";
 import { type BoxContext, PrimeBox } from "./box.ts";
-import { DRIVER, toRuntimeError } from "./errors.ts";
+import { type Doing, DRIVER, operate } from "./errors.ts";
 
 /** The service builds an image for VMs when it is first used. */
 const PREPARE_TIMEOUT_MS = 30 * 60 * 1000;
@@ -44,38 +44,37 @@ export class Images {
       looking.catch(() => this.#known.delete(reference));
     }
     const asked = looking;
-    const about = { driver: DRIVER, operation: "prepareImage", what: `preparing the image ${reference}` };
-    return withDeadline(options, PREPARE_TIMEOUT_MS, about, (clock) => clock.race(asked));
+    return operate(options, preparing(reference), (clock) => clock.race(asked), PREPARE_TIMEOUT_MS);
   }
 
-  async #look(reference: string): Promise<PreparedImage> {
-    const about = { driver: DRIVER, operation: "prepareImage", what: `preparing the image ${reference}` };
-    try {
-      return await withDeadline(undefined, PREPARE_TIMEOUT_MS, about, async (clock) => {
-        const { accessible, details } = await this.#context.service.canPull(clock, reference);
-        if (!accessible) {
-          throw this.#error(
-            "ERR_IMAGE_NOT_FOUND",
-            `Prime cannot pull ${reference}: ${details}; check the name, and whether it is public`,
-          );
-        }
-        this.#count += 1;
-        const spec = parseRuntimeSpec({ image: reference, lifetimeMs: LIFETIME_MS });
-        const box = new PrimeBox(`breakwater-look-${process.pid}-${Date.now()}-${this.#count}`, spec, this.#context);
-        try {
-          const { image } = await box.start(clock);
-          return { ...image, reference };
-        } finally {
-          const removing = { ...about, what: "removing the box that looked at an image" };
-          await withDeadline(undefined, REMOVE_TIMEOUT_MS, removing, (own) => box.remove(own));
-        }
-      });
-    } catch (error) {
-      throw toRuntimeError({ operation: about.operation, what: about.what }, error);
-    }
+  #look(reference: string): Promise<PreparedImage> {
+    const look = async (clock: Deadline): Promise<PreparedImage> => {
+      const { accessible, details } = await this.#context.service.canPull(clock, reference);
+      if (!accessible) {
+        throw this.#error(
+          "ERR_IMAGE_NOT_FOUND",
+          `Prime cannot pull ${reference}: ${details}; check the name, and whether it is public`,
+        );
+      }
+      this.#count += 1;
+      const spec = parseRuntimeSpec({ image: reference, lifetimeMs: LIFETIME_MS });
+      const box = new PrimeBox(`breakwater-look-${process.pid}-${Date.now()}-${this.#count}`, spec, this.#context);
+      try {
+        const { image } = await box.start(clock);
+        return { ...image, reference };
+      } finally {
+        const removing = { operation: "prepareImage", what: "removing the box that looked at an image" };
+        await operate(undefined, removing, (own) => box.remove(own), REMOVE_TIMEOUT_MS);
+      }
+    };
+    return operate(undefined, preparing(reference), look, PREPARE_TIMEOUT_MS);
   }
 
   #error(code: RuntimeErrorCode, message: string): RuntimeError {
     return new RuntimeError({ code, driver: DRIVER, operation: "prepareImage", message });
   }
+}
+
+function preparing(reference: string): Doing {
+  return { operation: "prepareImage", what: `preparing the image ${reference}` };
 }

@@ -7,7 +7,7 @@ import type { SeenStatus, Service } from "./service.ts";
 const FIRST_PAUSE_MS = 100;
 const LONGEST_PAUSE_MS = 3000;
 /** A sandbox that was deleted before it ran can come up all the same: it is watched so much longer. */
-const WATCH_MS = 10_000;
+const WATCH_MS = 20_000;
 /** A removal that had no effect is asked for again after this long. */
 const ASK_AGAIN_MS = 5000;
 
