@@ -26,6 +26,7 @@ export type Prerequisite =
   | "images.path"
   | "images.noShell"
   | "sabotage.endBox"
+  | "sabotage.endService"
   | "sabotage.foreignBox"
   | "driverModule";
 

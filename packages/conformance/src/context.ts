@@ -140,6 +140,7 @@ export function missing(
     "images.path": options.images?.path,
     "images.noShell": options.images?.noShell,
     "sabotage.endBox": options.sabotage?.endBox,
+    "sabotage.endService": options.sabotage?.endService,
     "sabotage.foreignBox": options.sabotage?.foreignBox,
     driverModule: options.driverModule,
   };

@@ -9,11 +9,13 @@ import { networkChangeCases } from "./cases/network-change.ts";
 import { networkCases } from "./cases/network.ts";
 import { readBoundedCases } from "./cases/read-bounded.ts";
 import { refusalCases } from "./cases/refusal.ts";
+import { servicesCases } from "./cases/services.ts";
 import type { ConformanceCase } from "./case.ts";
 
 /** The whole contract, as data. */
 export const conformanceCases: readonly ConformanceCase[] = [
   ...lifecycleCases,
+  ...servicesCases,
   ...execCases,
   ...filesCases,
   ...readBoundedCases,

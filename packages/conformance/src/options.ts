@@ -99,6 +99,8 @@ export interface ForbiddenTarget {
 export interface Sabotage {
   /** Ends everything in the box, as a stranger on the backend would (a kill of its first process). The box itself is not removed. */
   readonly endBox?: ((box: Runtime) => Promise<void>) | undefined;
+  /** The same to a service of the box. */
+  readonly endService?: ((box: Runtime, name: string) => Promise<void>) | undefined;
   /** Makes a box that is not ours, with `image`. */
   readonly foreignBox?: ((image: string) => Promise<ForeignBox>) | undefined;
 }

@@ -19,7 +19,8 @@
  *   followed), `ERR_PATH_DENIED` (read-only or forbidden), `ERR_PATH_MEMORY` (on a memory file system that the backend cannot reach).
  * - `ERR_DISK_FULL`: the box's disk. `ERR_TRANSFER`: what arrived is not what was sent.
  * - `ERR_NETWORK_CHANGE`: the new policy is not in force; the box is unfit.
- * - `ERR_NETWORK_LOST`: what enforced the box's allowlist has ended, and the box reaches nothing any more; it is unfit.
+ * - `ERR_NETWORK_LOST`: what enforced the box's allowlist has ended, or one of its services was ended from outside: the box does not reach any more what it is to
+ *   reach; it is unfit.
  * - `ERR_STOP_UNCONFIRMED`, `ERR_TEARDOWN_UNCONFIRMED`: no proof; `leftovers` has the ids to look at.
  */
 export type RuntimeErrorCode =

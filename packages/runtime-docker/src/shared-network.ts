@@ -82,7 +82,7 @@ export class SharedNetwork {
   async #create(clock: Deadline, name: string, lifetimeMs: number): Promise<void> {
     const { images } = this.#context;
     const { image } = this.#spec;
-    const { id } = (await images.find(clock, image)) ?? (await images.pull(clock, image));
+    const { id } = await images.findOrPull(clock, image);
     const mode = await this.#network.modeAtCreate(clock);
     const nameServers = await this.#network.nameServers(clock);
     clock.throwIfOver();

@@ -44,6 +44,12 @@ export const sabotage: DescribeRuntimeOptions["sabotage"] = {
   endBox: async (box) => {
     await new Dockerode().getContainer(box.id).kill({ signal: "SIGKILL" });
   },
+  endService: async (box, name) => {
+    const engine = new Dockerode();
+    const label = [`breakwater.service=${name}`, `breakwater.trial=${box.spec.trial ?? ""}`];
+    const [found] = await engine.listContainers({ filters: { label } });
+    await engine.getContainer(found?.Id ?? "").kill({ signal: "SIGKILL" });
+  },
   foreignBox: async (ofImage) => {
     const container = await new Dockerode().createContainer({
       Image: ofImage,

@@ -413,9 +413,9 @@ export const refusalMutants: readonly Mutant[] = [
   },
   {
     id: "refusal.services",
-    does: "ignores services",
+    does: "takes services that it does not claim",
     says: SUCCEEDED,
-    spec: ({ services: _services, ...spec }) => spec,
+    claims: { services: "none" },
   },
   {
     id: "refusal.operating-system",
