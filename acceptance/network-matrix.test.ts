@@ -52,9 +52,9 @@ async function expected(group: string, name: string): Promise<Readonly<Record<st
   const rewards: Record<string, number> = { reward: 1 };
   for (const folder of folders) {
     const file = await readFile(join(folder, "tests/expected.json"), "utf8");
-    const { agent, verifier } = JSON.parse(file) as Record<"agent" | "verifier", Readonly<Record<string, string>>>;
-    for (const [who, seen] of Object.entries({ agent, verifier })) {
-      for (const [url, status] of Object.entries(seen)) {
+    const { agent, sidecar = {}, verifier } = JSON.parse(file) as Record<string, Readonly<Record<string, string>>>;
+    for (const [who, seen] of Object.entries({ agent, sidecar, verifier })) {
+      for (const [url, status] of Object.entries(seen ?? {})) {
         const key = `${who}: ${url}`;
         rewards[key] = (rewards[key] ?? 0) + (status === "reachable" ? 1 : 0) / folders.length;
       }
