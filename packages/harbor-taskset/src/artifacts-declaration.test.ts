@@ -125,17 +125,35 @@ describe("tables", () => {
     expect(parseArtifactEntries([{ source: "/a", destination }], "artifacts").entries[0]?.destination).toBe(normalised);
   });
 
-  test("another service is refused by its field, main is not", () => {
+  test("a service is kept by its name, main is none; its source is absolute", () => {
     const { entries, problems } = parseArtifactEntries(
       [
         { source: "/a", service: "api" },
         { source: "/b", service: "main" },
         { source: "/c", service: 7 },
+        { source: "d", service: "api" },
       ],
       "artifacts",
     );
-    expect(problems.map(({ key }) => key)).toEqual(["artifacts[0].service", "artifacts[2].service"]);
-    expect(entries.map(({ source }) => source)).toEqual(["/b"]);
+    expect(problems.map(({ key }) => key)).toEqual(["artifacts[2].service", "artifacts[3].source"]);
+    expect(entries.map(({ source, service }) => [source, service])).toEqual([
+      ["/a", "api"],
+      ["/b", undefined],
+    ]);
+  });
+
+  test("of two services with one path the first is collected (A25); what lies inside another's is collected over it", () => {
+    const { entries } = parseArtifactEntries(
+      ["/x", { source: "/x", service: "api" }, { source: "/x/log", service: "api" }],
+      "artifacts",
+    );
+    const { artifacts, warnings } = effectiveArtifacts(entries, [], [], DEFAULT_ARTIFACT_LIMITS);
+    expect(artifacts.map(({ source, service }) => [source, service])).toEqual([
+      ["/logs/artifacts", undefined],
+      ["/x", undefined],
+      ["/x/log", "api"],
+    ]);
+    expect(warnings.map(({ key }) => key)).toContain("artifacts[1]");
   });
 
   test("exclude is a list of texts, kept as it is", () => {

@@ -44,7 +44,13 @@ export async function readComposeFile(
   const hostFolder = await resolveInside(taskDirectory, folder);
   if (bytes === null || hostFolder === null) return null;
   const refuse = (message: string, line?: number): void => {
-    problems.push({ file, key: null, ...(line === undefined ? {} : { line }), message, advice: "write a compose file" });
+    problems.push({
+      file,
+      key: null,
+      ...(line === undefined ? {} : { line }),
+      message,
+      advice: "write a compose file",
+    });
   };
   const counter = new LineCounter();
   let document: unknown = null;
@@ -52,7 +58,8 @@ export async function readComposeFile(
   try {
     const text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
     const parsed = parseDocument(text, { lineCounter: counter, merge: true, uniqueKeys: true, prettyErrors: false });
-    for (const error of parsed.errors.slice(0, 10)) refuse(`is not YAML: ${error.message}`, counter.linePos(error.pos[0]).line);
+    for (const error of parsed.errors.slice(0, 10))
+      refuse(`is not YAML: ${error.message}`, counter.linePos(error.pos[0]).line);
     if (parsed.errors.length > 0) return null;
     document = parsed.toJS({ maxAliasCount: MAX_ALIASES });
     lines = findLines(parsed.contents, counter);
@@ -82,7 +89,8 @@ export async function readComposeFile(
 /** A path of the task for what a compose file calls a path; `null` if it cannot be one, or leads out of the task. */
 function insideTask(written: string, folder: string): string | null {
   const path = written.replace(/^\$(?:\{CONTEXT_DIR\}|CONTEXT_DIR\b)\/?/, "./");
-  if (path === "" || path.includes("$") || path.includes("\0") || path.startsWith("/") || path.startsWith("~")) return null;
+  if (path === "" || path.includes("$") || path.includes("\0") || path.startsWith("/") || path.startsWith("~"))
+    return null;
   const parts: string[] = folder.split("/");
   for (const part of path.split("/")) {
     if (part === "" || part === ".") continue;

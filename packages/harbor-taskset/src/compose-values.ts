@@ -5,7 +5,12 @@ const VARIABLE = /\$(?:(\$)|([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?:(:?[-?+])([^}]*))?
 export function expand(
   text: string,
   variables: Readonly<Record<string, string | undefined>>,
-): { readonly text: string; readonly missing: readonly string[]; readonly invalid: boolean; readonly used: readonly string[] } {
+): {
+  readonly text: string;
+  readonly missing: readonly string[];
+  readonly invalid: boolean;
+  readonly used: readonly string[];
+} {
   const missing = new Set<string>();
   const used = new Set<string>();
   let invalid = false;

@@ -160,7 +160,11 @@ class ComposeReader {
           if (argv === null) break;
           if (!isMain) spec[key] = argv;
           else if (key === "entrypoint" || !isKeepAlive(argv))
-            this.#refuse(at(key), "the main box is kept alive by us", "start it by the image's ENTRYPOINT, which is kept");
+            this.#refuse(
+              at(key),
+              "the main box is kept alive by us",
+              "start it by the image's ENTRYPOINT, which is kept",
+            );
           break;
         }
         case "environment":
@@ -216,13 +220,18 @@ class ComposeReader {
   #mainOf({ image, spec }: Draft, table: Table): ComposeMain {
     const at = ["services", MAIN_SERVICE];
     if ((spec.copies ?? []).length > 0)
-      this.#refuse([...at, "volumes"], "folders of the task are not mounted into the main box", "COPY them in its Dockerfile");
+      this.#refuse(
+        [...at, "volumes"],
+        "folders of the task are not mounted into the main box",
+        "COPY them in its Dockerfile",
+      );
     const volumes = [...(spec.volumes ?? [])];
     if (this.#sharesArtifacts)
       volumes.push({ volume: ARTIFACTS_VOLUME, path: HARBOR_FOLDERS["/.harbor/artifacts"], readOnly: false });
     const check = spec.healthcheck;
     return {
-      image: table["build"] === undefined && image?.kind === "declared" && image.reference === HARBORS_IMAGE ? null : image,
+      image:
+        table["build"] === undefined && image?.kind === "declared" && image.reference === HARBORS_IMAGE ? null : image,
       env: spec.env ?? {},
       workdir: spec.workdir ?? null,
       volumes,
@@ -271,10 +280,13 @@ class ComposeReader {
   #networksOf(table: Table, at: readonly PropertyKey[]): readonly string[] | null {
     const { networks } = table;
     if (networks === undefined) return null;
-    const names = Array.isArray(networks) ? networks.map(String) : Object.keys(this.#table(networks, [...at, "networks"]));
+    const names = Array.isArray(networks)
+      ? networks.map(String)
+      : Object.keys(this.#table(networks, [...at, "networks"]));
     if (!Array.isArray(networks)) {
       for (const [name, options] of Object.entries(this.#table(networks, [...at, "networks"])))
-        if (options !== null) this.#refuse([...at, "networks", name], "options are not supported here", "write the name only");
+        if (options !== null)
+          this.#refuse([...at, "networks", name], "options are not supported here", "write the name only");
     }
     for (const [index, name] of names.entries()) {
       const key = Array.isArray(networks) ? index : name;
@@ -339,7 +351,11 @@ class ComposeReader {
       for (const { port, key } of ports) {
         const other = taken.get(port);
         if (other !== undefined && other !== name)
-          this.#refuse(key, `${other} has the port ${port}; boxes that share a network share its ports`, "use another port");
+          this.#refuse(
+            key,
+            `${other} has the port ${port}; boxes that share a network share its ports`,
+            "use another port",
+          );
         if (this.#context.hasAllowlist && FORWARDER_PORTS.has(port))
           this.#refuse(key, `the port ${port} is what an allowlist needs on the boxes' loopback`, "use another port");
         taken.set(port, name);
@@ -405,8 +421,16 @@ class ComposeReader {
   }
 
   #healthcheck(value: unknown, at: readonly PropertyKey[]): Healthcheck | null {
-    const { test, interval, timeout, retries = 3, start_period, start_interval: _, disable = false, ...others } =
-      this.#table(value, at);
+    const {
+      test,
+      interval,
+      timeout,
+      retries = 3,
+      start_period,
+      start_interval: _,
+      disable = false,
+      ...others
+    } = this.#table(value, at);
     for (const key of Object.keys(others)) this.#refuseKey([...at, key]);
     if (disable === true || (Array.isArray(test) && test[0] === "NONE")) return null;
     const duration = (key: string, written: unknown, fallback: number): number => {
@@ -463,7 +487,11 @@ class ComposeReader {
     const env: Record<string, string> = {};
     for (const [index, entry] of (value === undefined ? [] : [value].flat()).entries()) {
       const key = Array.isArray(value) ? [...at, index] : at;
-      const { path, required = true, ...others } = typeof entry === "string" ? { path: entry } : this.#table(entry, key);
+      const {
+        path,
+        required = true,
+        ...others
+      } = typeof entry === "string" ? { path: entry } : this.#table(entry, key);
       for (const other of Object.keys(others)) this.#refuseKey([...key, other]);
       const content = typeof path === "string" ? this.#source.envFiles[path] : undefined;
       if (content !== undefined) Object.assign(env, content);
@@ -480,7 +508,11 @@ class ComposeReader {
     return words;
   }
 
-  #mounts(service: string, value: unknown, at: readonly PropertyKey[]): Pick<PlannedService["spec"], "volumes" | "copies"> {
+  #mounts(
+    service: string,
+    value: unknown,
+    at: readonly PropertyKey[],
+  ): Pick<PlannedService["spec"], "volumes" | "copies"> {
     const volumes: VolumeMount[] = [];
     const copies: { source: string; path: string }[] = [];
     if (!Array.isArray(value)) this.#refuse(at, "is not a list", "write a list of mounts");
@@ -489,7 +521,9 @@ class ComposeReader {
       const mount = this.#mount(entry, key);
       if (mount === null) continue;
       const { source, target, readOnly } = mount;
-      const folder = Object.hasOwn(HARBOR_FOLDERS, source) ? HARBOR_FOLDERS[source as keyof typeof HARBOR_FOLDERS] : null;
+      const folder = Object.hasOwn(HARBOR_FOLDERS, source)
+        ? HARBOR_FOLDERS[source as keyof typeof HARBOR_FOLDERS]
+        : null;
       if (!isAbsolutePath(target) || target === "/") this.#refuse(key, "its target is no absolute path", "write one");
       else if (source === "") volumes.push({ volume: `anonymous-${service}-${index}`, path: target, readOnly });
       else if (folder !== null && service === MAIN_SERVICE) {
@@ -498,7 +532,11 @@ class ComposeReader {
         this.#sharesArtifacts = true;
         volumes.push({ volume: ARTIFACTS_VOLUME, path: target, readOnly });
       } else if (folder !== null)
-        this.#refuse(key, `${folder} belongs to the main box`, "hand things over by a volume, or as artifacts of the service");
+        this.#refuse(
+          key,
+          `${folder} belongs to the main box`,
+          "hand things over by a volume, or as artifacts of the service",
+        );
       else if (isServiceName(source)) {
         if (this.#volumes.has(source)) volumes.push({ volume: source, path: target, readOnly });
         else this.#refuse(key, `the volume ${JSON.stringify(source)} is not defined`, "define it at the top");
@@ -519,8 +557,10 @@ class ComposeReader {
     if (isTable(entry)) {
       const { type, source = "", target, read_only: readOnly = false, ...others } = entry;
       for (const other of Object.keys(others)) this.#refuseKey([...key, other]);
-      if (type !== "volume" && type !== "bind") this.#refuse([...key, "type"], "is not supported", "use volume or bind");
-      const written = source === "" ? "" : this.#source.paths[String(source)] ? String(source) : this.#text(source, key);
+      if (type !== "volume" && type !== "bind")
+        this.#refuse([...key, "type"], "is not supported", "use volume or bind");
+      const written =
+        source === "" ? "" : this.#source.paths[String(source)] ? String(source) : this.#text(source, key);
       return { source: written, target: this.#text(target, [...key, "target"]), readOnly: readOnly === true };
     }
     if (typeof entry !== "string") {
@@ -542,7 +582,11 @@ class ComposeReader {
   #path(written: unknown, key: readonly PropertyKey[]): { readonly hostPath: string } | null {
     const place = typeof written === "string" ? this.#source.paths[written] : undefined;
     if (place === undefined)
-      this.#refuse(key, `${JSON.stringify(written)} is no path of the task`, "name a file or folder of the task, without variables");
+      this.#refuse(
+        key,
+        `${JSON.stringify(written)} is no path of the task`,
+        "name a file or folder of the task, without variables",
+      );
     return place ?? null;
   }
 
@@ -584,7 +628,13 @@ class ComposeReader {
   #problem(path: readonly PropertyKey[], message: string, advice: string): TasksetProblem {
     const key = formatKey(path);
     const line = lineOfKey(this.#source.lines, key);
-    return { file: this.#source.file, key: key === "" ? null : key, ...(line === undefined ? {} : { line }), message, advice };
+    return {
+      file: this.#source.file,
+      key: key === "" ? null : key,
+      ...(line === undefined ? {} : { line }),
+      message,
+      advice,
+    };
   }
 }
 

@@ -171,7 +171,7 @@ describe("not a valid task", () => {
     ["instruction is a folder", { "instruction.md": null, "instruction.md/x": "" }, ["instruction.md"]],
     ["no image at all", { "task.toml": "" }, ["task.toml"]],
     ["an environment without Dockerfile", { "task.toml": "", "environment/x": "" }, ["environment/Dockerfile"]],
-    ["compose file", { "environment/docker-compose.yaml": "" }, ["environment/docker-compose.yaml"]],
+    ["compose file", { "environment/docker-compose.yaml": "services: [" }, ["environment/docker-compose.yaml"]],
     ["tests is a file", { "tests/test.sh": null, tests: "" }, ["tests"]],
     ["a link out of the task", { "tests/leak": { link: "/etc/hostname" } }, ["tests/leak"]],
     ["a link out of the task by dots", { "tests/leak": { link: "../../../../../../etc/hostname" } }, ["tests/leak"]],

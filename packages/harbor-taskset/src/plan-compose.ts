@@ -48,7 +48,12 @@ export function composeBox(
 }
 
 /** Hooks and artifacts of services that the agent's box does not have: the same path in that box would be the agent's. */
-export function refuseUnknownServices(task: Task, { file, main, services }: ComposedBox, options: PlanOptions, notes: Notes): void {
+export function refuseUnknownServices(
+  task: Task,
+  { file, main, services }: ComposedBox,
+  options: PlanOptions,
+  notes: Notes,
+): void {
   // What the file has is not known where it has problems.
   if (file !== null && main === null) return;
   const names = services.map(({ spec }) => spec.name);
@@ -59,9 +64,13 @@ export function refuseUnknownServices(task: Task, { file, main, services }: Comp
     if (key.startsWith("--")) notes.refuse({ file: OPTIONS, key, message, advice: "name one of the file" });
     else notes.refuseKey(key, message, "name one of the file");
   };
-  for (const [prefix, { artifacts, verifier }] of [["", task] as const, ...task.steps.map((step, at) => [`steps[${at}].`, step] as const)]) {
+  for (const [prefix, { artifacts, verifier }] of [
+    ["", task] as const,
+    ...task.steps.map((step, at) => [`steps[${at}].`, step] as const),
+  ]) {
     for (const [at, { service }] of artifacts.entries()) check(`${prefix}artifacts[${at}].service`, service);
-    for (const [at, { service }] of verifier.collect.entries()) check(`${prefix}verifier.collect[${at}].service`, service);
+    for (const [at, { service }] of verifier.collect.entries())
+      check(`${prefix}verifier.collect[${at}].service`, service);
   }
   for (const [at, entry] of (options.artifacts ?? []).entries())
     if (typeof entry !== "string" && entry.service !== MAIN_SERVICE) check(`--artifact[${at}].service`, entry.service);

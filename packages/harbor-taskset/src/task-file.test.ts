@@ -161,6 +161,7 @@ describe("coercions", () => {
     ['environment.docker_image = " a:1 "', { environment: { image: "a:1" } }],
     ["steps = []", { schemaVersion: "1.4" }],
     ['verifier.collect = [{ command = "x", service = " main " }]', { verifier: { collect: [{ timeoutMs: 60_000 }] } }],
+    ['verifier.collect = [{ command = "x", service = " db " }]', { verifier: { collect: [{ service: "db" }] } }],
   ])("%s", (text, expected) => {
     expect(valid(text)).toMatchObject(expected);
   });
@@ -196,7 +197,7 @@ describe("coercions", () => {
     ['artifacts = "x"', "artifacts"],
     ['verifier.environment_mode = "Separate"', "verifier.environment_mode"],
     ['verifier.collect = [{ service = "main" }]', "verifier.collect[0].command"],
-    ['verifier.collect = [{ command = "x", service = "api" }]', "verifier.collect[0].service"],
+    ['verifier.collect = [{ command = "x", service = "a b" }]', "verifier.collect[0].service"],
     ['multi_step_reward_strategy = "MEAN"', "multi_step_reward_strategy"],
     ["task = {}", "task.name"],
     ['task.name = "noslash"', "task.name"],
@@ -539,8 +540,8 @@ test.each([
   ],
   ["an artifact in the verifier's ground", '[[steps]]\nname = "a"\nartifacts = ["/tests"]', ["steps[0].artifacts[0]"]],
   [
-    "a hook elsewhere",
-    '[[steps]]\nname = "a"\n[[steps.verifier.collect]]\ncommand = "x"\nservice = "db"',
+    "a hook nowhere",
+    '[[steps]]\nname = "a"\n[[steps.verifier.collect]]\ncommand = "x"\nservice = "-db"',
     ["steps[0].verifier.collect[0].service"],
   ],
   ["a reward that is no number", '[[steps]]\nname = "a"\nmin_reward = "high"', ["steps[0].min_reward"]],
