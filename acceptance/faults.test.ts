@@ -1,3 +1,5 @@
+import { mkdir } from "node:fs/promises";
+import { join } from "node:path";
 import { afterAll, describe, expect, test } from "vitest";
 import { type Agent, shellAgent, type TrialEvent } from "@breakwater/harbor-taskset";
 import { dockerDriver } from "@breakwater/runtime-docker";
@@ -162,6 +164,21 @@ describe.concurrent("time", () => {
     });
     expect(outcome(trial)).toBe(1);
   });
+});
+
+test("a result that cannot be written: the reward is told, and that it is nowhere else, which is an error", async () => {
+  let blocked: string | null = null;
+  const trialName = "unwritten";
+  const blockResult: Agent = async ({ box }) => {
+    blocked = join(await workbench.folder("trials"), trialName, "result.json", "in-the-way");
+    await mkdir(blocked, { recursive: true });
+    await box.exec(["sh", "-c", HONEST]);
+  };
+  const trial = await workbench.run(task({ mode: "shared" }), { agent: blockResult, trialName });
+  expect(blocked).not.toBeNull();
+  expect(trial.result).toMatchObject({ rewards: { reward: 1 }, reward: 1 });
+  expect(trial.result.error).toMatchObject({ reason: "infrastructure", code: "ERR_HOST_FILES", retry: "never" });
+  expect(trial.result.error?.message).toContain("result.json");
 });
 
 describe("an engine with little room, and its end", { timeout: 900_000 }, () => {

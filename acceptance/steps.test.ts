@@ -346,16 +346,24 @@ describe.concurrent("what a step begins with", () => {
     });
     expect(first.result.error?.message).toContain("setup.sh ended with exit code 3: why");
     const second = await workbench.run(files("", "test ! -e /broken"), { agent: agentOf({ one: "touch /broken" }) });
-    expect(second.result).toMatchObject({
-      rewards: null,
+    expect(second.result, "a step without keys").toMatchObject({
+      rewards: { reward: 0.5 },
       error: { reason: "crashed", code: "ERR_STEP_SETUP", retry: "never" },
     });
     expect(rewardsOf(second)).toEqual([{ reward: 1 }, null]);
+    const own = files("", "test ! -e /broken");
+    const separate = await workbench.run(
+      { ...own, "task.toml": `${own["task.toml"] as string}[verifier]\nenvironment_mode = "separate"\n` },
+      { agent: agentOf({ one: "touch /broken", two: "exit 1" }) },
+    );
+    expect(separate.result, "a box of its own grades it as it is").toMatchObject({ rewards: { reward: 1 }, error: null });
+    expect(separate.result.steps?.map((step) => step.agent?.status ?? null)).toEqual(["completed", null]);
+    expect(separate.result.warnings.map(({ message }) => message).join("\n")).toContain("setup.sh ended with exit code 1");
     const link = await workbench.run(files("", ""), { agent: agentOf({ one: "rm -rf /logs; ln -s /var/lib /logs" }) });
     expect(outcome(link), "a link in the way is taken away").toBe(1);
   });
 
-  test("a box that its contents ended is graded, and then there is no further step", async () => {
+  test("a box that its contents ended is graded, and so are the further steps, of which there is nothing", async () => {
     const files: Files = {
       ...instructions("one", "two"),
       "task.toml": toml(['artifacts = ["/app"]', "[verifier]", 'environment_mode = "separate"'], [["one"], ["two"]]),
@@ -364,16 +372,18 @@ describe.concurrent("what a step begins with", () => {
     const agent: Agent = async ({ box }) =>
       void (await box.exec(["sh", "-c", "mkdir -p /app; touch /app/done; sleep 600"], { timeoutMs: 600_000 }));
     const trial = await workbench.run(files, { agent, driver: shortLived(workbench.driver, 30_000) });
-    expect(trial.result).toMatchObject({
-      rewards: null,
-      error: { reason: "crashed", phase: "setup", code: "ERR_BOX_ENDED", retry: "never" },
-      stepsNotRun: [],
-    });
-    expect(rewardsOf(trial)).toEqual([{ reward: 1, app: 1 }, null]);
-    expect(trial.result.steps?.[0]).toMatchObject({ agent: { status: "box-ended" }, collectedFrom: "halted" });
+    expect(trial.result).toMatchObject({ rewards: { reward: 1, app: 0.5 }, error: null, stepsNotRun: [] });
+    expect(rewardsOf(trial)).toEqual([
+      { reward: 1, app: 1 },
+      { reward: 1, app: 0 },
+    ]);
+    const [one, two] = trial.result.steps ?? [];
+    expect(one).toMatchObject({ agent: { status: "box-ended", boxEndedBy: "lifetime" }, collectedFrom: "halted" });
+    expect(two).toMatchObject({ agent: null, artifactsRefused: [{}, {}] });
     expect(types(trial, "agent-box.gone", "verifier-box.create")).toEqual([
       "one agent-box.gone",
       "one verifier-box.create",
+      "two verifier-box.create",
     ]);
     expect(await stranger.objectsOf(trial.result.trial)).toEqual([]);
   });
@@ -427,16 +437,21 @@ describe.concurrent("what steps come to", () => {
     expect(await stranger.objectsOf(trial.result.trial)).toEqual([]);
   });
 
-  test("a step without a verdict is no verdict on the task, whatever the others have", async () => {
+  test("a step without a verdict counts as one without keys, and so do those after it", async () => {
     const trial = await workbench.run(task([], ["two"], ["none"], ["one"]), { agent });
+    const rewards = { reward: 1 / 3, style: 0.5 / 3 };
     expect(trial.result).toMatchObject({
-      rewards: null,
-      reward: null,
+      rewards,
+      reward: rewards.reward,
       error: { reason: "invalid", code: "ERR_REWARD_INVALID", retry: "never" },
       stepsNotRun: ["one"],
     });
     expect(rewardsOf(trial)).toEqual([{ reward: 1, style: 0.5 }, null]);
-    expect(JSON.parse((await trial.file("result.json")) ?? "null")).toMatchObject({ rewards: null, steps: [{}, {}] });
+    expect(JSON.parse((await trial.file("result.json")) ?? "null")).toMatchObject({ rewards, steps: [{}, {}] });
+
+    const final = ['multi_step_reward_strategy = "final"'];
+    const last = await workbench.run(task(final, ["two"], ["none"]), { agent });
+    expect(last.result, "the last one's is none").toMatchObject({ rewards: null, error: { reason: "invalid" } });
   });
 
   test("a step's timeout is the task's where it writes none", async () => {

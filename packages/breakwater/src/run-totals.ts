@@ -5,7 +5,7 @@ export class RunTotals {
   trials = 0;
   ended = 0;
   graded = 0;
-  /** Have rewards, and left nothing. */
+  /** Have rewards, of all steps and on disk, and left nothing. */
   good = 0;
   /** How many had each code. */
   readonly failures = new Map<string, number>();
@@ -16,7 +16,7 @@ export class RunTotals {
   add({ rewards, reward, error, leftovers }: TrialResult): void {
     this.ended += 1;
     if (rewards !== null) this.graded += 1;
-    if (rewards !== null && leftovers.length === 0) this.good += 1;
+    if (rewards !== null && error === null && leftovers.length === 0) this.good += 1;
     if (error !== null) this.failures.set(error.code, (this.failures.get(error.code) ?? 0) + 1);
     if (reward === null) return;
     this.#rewardSum += reward;

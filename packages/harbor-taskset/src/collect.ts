@@ -85,6 +85,7 @@ export async function keepLogs(
 export async function quietenAgentBox(trial: Trial, box: Runtime, isLastUse: boolean): Promise<CollectedFrom> {
   const { capabilities, record } = trial;
   enter(trial, "collect");
+  if (box.state === "gone" && record.agentBoxEndedBy !== null) return capabilities.stop === "destroys" ? "live" : capabilities.stop;
   if (!isLastUse && (await freezeAgentBox(trial, box))) return "frozen";
   if (!isLastUse && record.agentBoxEndedBy === null) return "live";
   if (capabilities.stop === "destroys") {

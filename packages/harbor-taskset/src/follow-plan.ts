@@ -54,8 +54,7 @@ export async function followPlan(trial: Trial, workers: Workers): Promise<void> 
   // 3. to 12. The steps, one after the other in the same agent's box
   for (const [index, plan] of trial.plan.steps.entries()) {
     const step = beginStep(trial, plan, index);
-    await setUpStep(step, agentBox, images.agent);
-    await runAgentPhase(step, agentBox, images.agent, agent);
+    if (await setUpStep(step, agentBox, images.agent)) await runAgentPhase(step, agentBox, images.agent, agent);
     await runCollectHooks(step, agentBox);
     await readAgentLogs(step, agentBox);
     const sources = artifacts[index] ?? [];
@@ -107,7 +106,7 @@ export async function gradeSavedWork(trial: Trial, work: SavedWork, verify: Veri
 
 export function combine({ events, plan, record }: Trial): void {
   events.enterStep(null);
-  const rewards = record.steps.flatMap((step) => (step.rewards === null ? [] : [step.rewards]));
+  const rewards = record.steps.map((step) => step.rewards);
   record.rewards = combineRewards(plan.rewardStrategy, rewards);
 }
 

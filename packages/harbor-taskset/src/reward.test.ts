@@ -98,8 +98,15 @@ describe("combineRewards", () => {
     ]);
   });
 
+  it("takes a step without a verdict for one without keys", () => {
+    expect(combineRewards("mean", [{ reward: 0, style: 1 }, null])).toEqual({ reward: 0, style: 0.5 });
+    expect(combineRewards("mean", [{ reward: 1 }, null])).toEqual({ reward: 0.5 });
+    expect(combineRewards("final", [{ reward: 1 }, null])).toBeNull();
+  });
+
   it("is nothing where there are none", () => {
     expect(combineRewards("mean", [])).toBeNull();
+    expect(combineRewards("mean", [null])).toBeNull();
     expect(combineRewards("final", [])).toBeNull();
   });
 });

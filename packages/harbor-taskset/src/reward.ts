@@ -58,13 +58,17 @@ export function headlineReward(rewards: Rewards, sumRewards: boolean): number | 
   return sumRewards ? values.reduce((sum, value) => sum + value, 0) : null;
 }
 
-/** Harbor's rule for steps: the mean of each key over those that have rewards, a missing key counting as 0; or the last one's. */
-export function combineRewards(strategy: "mean" | "final", steps: readonly Rewards[]): Rewards | null {
-  const last = steps.at(-1);
-  if (last === undefined || strategy === "final") return last ?? null;
-  const keys = [...new Set(steps.flatMap((rewards) => Object.keys(rewards)))];
+/**
+ * Harbor's rule for steps: the mean of each key, a missing one counting as 0; or the last one's. `null`: a step without a verdict, which has no keys (Harbor leaves it
+ * out of the mean: who has done well could keep the rest from being graded).
+ */
+export function combineRewards(strategy: "mean" | "final", steps: readonly (Rewards | null)[]): Rewards | null {
+  if (strategy === "final") return steps.at(-1) ?? null;
+  const given = steps.filter((rewards) => rewards !== null);
+  if (given.length === 0) return null;
+  const keys = [...new Set(given.flatMap((rewards) => Object.keys(rewards)))];
   const sum = (key: string): number =>
-    steps.reduce((total, rewards) => total + (Object.hasOwn(rewards, key) ? (rewards[key] ?? 0) : 0), 0);
+    given.reduce((total, rewards) => total + (Object.hasOwn(rewards, key) ? (rewards[key] ?? 0) : 0), 0);
   return Object.fromEntries(keys.map((key) => [key, sum(key) / steps.length]));
 }
 

@@ -15,11 +15,11 @@ import type { TrialProgress } from "./progress.ts";
 import { createRedactor, secretValues } from "./redact.ts";
 import { writeResult } from "./result-files.ts";
 import type { RegradedFrom, Retried, StepOutcome, StepResult, TrialResult } from "./result.ts";
-import { headlineReward, type Rewards } from "./reward.ts";
+import { combineRewards, headlineReward, type Rewards } from "./reward.ts";
 import { loadWork, restoreRecord, type SavedWork } from "./saved-work.ts";
 import { digestTask } from "./task-digest.ts";
 import type { Task } from "./task.ts";
-import { describeFailure, messageOf, type TrialError } from "./trial-error.ts";
+import { describeFailure, isWithoutVerdict, messageOf, TrialFailure, type TrialError } from "./trial-error.ts";
 import { checkTrialName, makeTrialName, TrialFolder } from "./trial-folder.ts";
 import { newRecord, type StepRecord, type TrialRecord } from "./trial.ts";
 
@@ -118,6 +118,9 @@ export async function conduct(task: Task, options: RunTrialOptions, how: Conduct
   } catch (failure) {
     const { phase, artifactsAreSafe } = record;
     error = describeFailure(failure, { phase, artifactsAreSafe, aborted: signal.aborted });
+    // An agent cannot take back what earlier steps were given by keeping a later one from a verdict.
+    const rewardsOfSteps = plan?.steps.map((_, index) => record.steps[index]?.rewards ?? null) ?? [];
+    if (plan !== null && isWithoutVerdict(error)) record.rewards = combineRewards(plan.rewardStrategy, rewardsOfSteps);
   }
 
   events.enterStep(null);
@@ -178,7 +181,13 @@ export async function conduct(task: Task, options: RunTrialOptions, how: Conduct
     folder.keepsSpools = how.savesWork && mayGradeAgain(result) && (await loadWork(folder)) !== null;
     return result;
   } catch (failure) {
-    return { ...result, warnings: [...warnings, notWritten("result.json", failure)] };
+    // What is not on disk is not there for whoever comes later, whatever the reward.
+    const notOnDisk = notWritten("result.json", failure);
+    if (result.error !== null) return { ...result, warnings: [...warnings, notOnDisk] };
+    const message = `result.json ${notOnDisk.message}; ${notOnDisk.advice}`;
+    const unwritten = new TrialFailure("infrastructure", "ERR_HOST_FILES", message, failure);
+    const described = describeFailure(unwritten, { phase: record.phase, artifactsAreSafe: false, aborted: false });
+    return { ...result, error: { ...described, retry: "never" } };
   }
 }
 
@@ -234,7 +243,7 @@ const NO_OUTCOME: StepOutcome = {
 
 function describeOutcome(step: StepRecord, { steps, agentBoxEndedBy }: TrialRecord): StepOutcome {
   const { plan, agent, collectHooks, artifacts, artifactsRefused, collectedFrom, verifier } = step;
-  const boxEndedBy = step === steps.at(-1) ? agentBoxEndedBy : null;
+  const boxEndedBy = step === steps.findLast((one) => one.agent !== null) ? agentBoxEndedBy : null;
   return {
     mode: plan.mode,
     agent: agent === null ? null : { ...agent, boxEndedBy: boxEndedBy ?? agent.boxEndedBy },

@@ -8,7 +8,7 @@ import { waitUntilHealthy } from "./healthcheck.ts";
 import { clearBetweenSteps } from "./restore.ts";
 import { packTaskFolder } from "./task-folder-archive.ts";
 import { messageOf, TrialFailure } from "./trial-error.ts";
-import { enter, type Step } from "./trial.ts";
+import { enter, warn, type Step } from "./trial.ts";
 
 const CLEAR_TIMEOUT_MS = 10 * 60 * 1000;
 const UPLOAD_TIMEOUT_MS = 20 * 60 * 1000;
@@ -16,20 +16,26 @@ const MAX_OUTPUT_BYTES = 2000;
 
 /**
  * What comes before a step's agent: the box goes on, without what the step before it left for its tests; the step's files are put into the working directory,
- * `setup.sh` is run, and its healthcheck is awaited.
+ * `setup.sh` is run, and its healthcheck is awaited. `false`: the agent has made it impossible in an earlier step. A box of its own then grades what
+ * there is: an agent cannot leave out a step.
  */
-export async function setUpStep(step: Step, box: Runtime, image: PreparedImage): Promise<void> {
+export async function setUpStep(step: Step, box: Runtime, image: PreparedImage): Promise<boolean> {
   enter(step, "setup");
-  if (step.record.agentBoxEndedBy === null) await thawAgentBox(step, box);
-  if (step.record.agentBoxEndedBy !== null) throw endedBefore(step);
   try {
+    if (step.record.agentBoxEndedBy === null) await thawAgentBox(step, box);
+    if (step.record.agentBoxEndedBy !== null) throw endedBefore(step);
     if (!step.isFirst)
       await clearBetweenSteps(step, box, {
         signal: AbortSignal.any([step.signal, AbortSignal.timeout(CLEAR_TIMEOUT_MS)]),
       });
     await prepare(step, box, image);
+    return true;
   } catch (error) {
-    throw await whySetupFailed(step, box, error);
+    const failure = await whySetupFailed(step, box, error);
+    const isOfTheAgent = !step.isFirst && failure instanceof TrialFailure && failure.reason === "crashed";
+    if (!isOfTheAgent || step.step.verifier.box === null) throw failure;
+    warn(step, `step ${step.step.name}`, `no agent worked in it, and it is graded as it is: ${messageOf(failure)}`);
+    return false;
   }
 }
 

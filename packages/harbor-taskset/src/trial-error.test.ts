@@ -2,7 +2,7 @@ import { open } from "node:fs/promises";
 import { RuntimeError, type RuntimeErrorCode } from "@breakwater/runtime-api";
 import { describe, expect, it } from "vitest";
 
-import { describeFailure, TrialFailure } from "./trial-error.ts";
+import { describeFailure, isWithoutVerdict, TrialFailure } from "./trial-error.ts";
 
 function driverError(code: RuntimeErrorCode): RuntimeError {
   return new RuntimeError({ code, driver: "docker", operation: "start", message: "it is so" });
@@ -33,6 +33,17 @@ describe("what is written down of a failure", () => {
     const at = { phase: "run", artifactsAreSafe: false, aborted: true } as const;
     expect(describeFailure(driverError("ERR_BOX_LOST"), at)).toMatchObject({ reason: "aborted", code: "ERR_ABORTED" });
     expect(describeFailure(new TrialFailure("invalid", "ERR_REWARD_INVALID", "no"), at).reason).toBe("invalid");
+  });
+
+  it("says whether it is the work that has no verdict, or something else that failed", () => {
+    const at = { artifactsAreSafe: true, aborted: false } as const;
+    const timeout = new TrialFailure("timeout", "ERR_VERIFIER_TIMEOUT", "too slow");
+    const crashed = new TrialFailure("crashed", "ERR_BOX_ENDED", "gone");
+    expect(isWithoutVerdict(describeFailure(crashed, { ...at, phase: "setup" }))).toBe(true);
+    expect(isWithoutVerdict(describeFailure(timeout, { ...at, phase: "run" }))).toBe(true);
+    expect(isWithoutVerdict(describeFailure(timeout, { ...at, phase: "provision" }))).toBe(false);
+    for (const code of ["ERR_BOX_LOST", "ERR_UNSUPPORTED"] as const)
+      expect(isWithoutVerdict(describeFailure(driverError(code), { ...at, phase: "agent" })), code).toBe(false);
   });
 
   it("knows the host's file system", async () => {

@@ -113,6 +113,20 @@ export function describeFailure(
   };
 }
 
+/** Whether a step ended without a verdict by itself, or by what the agent made: nobody's failure, and never tried again. */
+export function isWithoutVerdict({ reason, retry }: TrialError): boolean {
+  return retry === "never" && WITHOUT_VERDICT.has(reason);
+}
+
+const WITHOUT_VERDICT: ReadonlySet<TrialErrorReason> = new Set([
+  "missing",
+  "empty",
+  "invalid",
+  "crashed",
+  "timeout",
+  "artifacts",
+]);
+
 /** At most so many characters of an error's message. */
 export function messageOf(error: unknown): string {
   const message = error instanceof Error ? error.message : String(error);
