@@ -22,7 +22,7 @@ describe("the record of a trial's steps", () => {
     };
     using events = new EventLog({ trial: "one", redactor: createRedactor(["hunter22"]), file, onEvent });
     events.emit("trial.started");
-    events.emit("agent.started", { box: "b", details: { key: "hunter22" } });
+    events.emit("agent.started", { box: "b", details: { said: "hunter22" } });
     const lines = (await readFile(file, "utf8")).trim().split("\n");
     const written = lines.map((line) => JSON.parse(line) as TrialEvent);
     expect(written).toEqual(heard);
@@ -30,7 +30,7 @@ describe("the record of a trial's steps", () => {
       [1, "trial.started"],
       [2, "agent.started"],
     ]);
-    expect(written[1]?.details).toEqual({ key: "[REDACTED]" });
+    expect(written[1]?.details).toEqual({ said: "[REDACTED]" });
   });
 
   it("is never written over another one", () => {

@@ -11,6 +11,26 @@ describe("what is written down", () => {
     });
   });
 
+  it("keeps keys, codes, kinds, names and ids, whatever word a secret is", () => {
+    const { value } = createRedactor(["agent", "invalid", "device", "verifier", "text"]);
+    const kept = {
+      type: "agent-box.create",
+      trial: "agent__abc",
+      step: "agent",
+      error: { reason: "invalid", code: "ERR_REWARD_INVALID", phase: "agent" },
+      images: [{ of: "agent", id: "sha256:agent" }],
+      members: [{ path: "/x", reason: "device" }],
+      agent: { status: "verifier", verifier: null },
+    };
+    expect(value(kept)).toEqual(kept);
+    expect(value({ message: "no agent", reason: "it is a device", causes: ["agent"], output: { head: "text" } })).toEqual({
+      message: "no [REDACTED]",
+      reason: "it is a [REDACTED]",
+      causes: ["[REDACTED]"],
+      output: { head: "[REDACTED]" },
+    });
+  });
+
   it("loses the longer of two that contain each other first", () => {
     expect(createRedactor(["secret", "secret-and-more"]).text("secret-and-more, secret")).toBe(
       "[REDACTED], [REDACTED]",

@@ -1,5 +1,6 @@
 import type { McpServer, Task } from "./task.ts";
 import type { TrialPlan } from "./plan.ts";
+import { isTrialErrorReason } from "./trial-error.ts";
 
 /** Shorter values, and these, are in too many texts that have nothing to do with a secret. */
 const MIN_SECRET_CHARACTERS = 4;
@@ -9,7 +10,7 @@ const REDACTED = "[REDACTED]";
 /** Takes secret values out of what is written down. */
 export interface Redactor {
   readonly text: (text: string) => string;
-  /** Every string of a JSON value. */
+  /** Every free text of a JSON value: not its keys, and not what is one of a few words, a name or an id. */
   readonly value: <T>(value: T) => T;
   /** For bytes that come in chunks: a value that lies across two is found, too. */
   readonly stream: () => { push(chunk: Uint8Array): Buffer; end(): Buffer };
@@ -72,14 +73,32 @@ export function createRedactor(values: readonly string[]): Redactor {
     .sort((a, b) => b.length - a.length);
   const text = (from: string): string =>
     secrets.reduce((left, secret) => (left.includes(secret) ? left.replaceAll(secret, REDACTED) : left), from);
-  return { text, value: (from) => walk(from, text), stream: () => new RedactedStream(secrets) };
+  return { text, value: (from) => walk(from, text, []), stream: () => new RedactedStream(secrets) };
 }
 
-function walk<T>(value: T, text: (from: string) => string): T {
-  if (typeof value === "string") return text(value) as T;
-  if (Array.isArray(value)) return value.map((one: unknown) => walk(one, text)) as T;
+/** Keys of what programs read: kinds, codes, ids, names and times. A secret that is a word like `agent` must not change them. */
+const NOT_FREE_TEXT: ReadonlySet<string> = new Set([
+  ...["type", "kind", "code", "phase", "retry", "again", "status", "outcome", "mode", "modeFrom", "of", "from", "readFrom"],
+  ...["rewardFrom", "collectedFrom", "endedBy", "boxEndedBy", "declaredBy", "key", "level", "transport"],
+  ...["id", "trial", "task", "step", "name", "driver", "box", "service", "user", "sha256", "digest", "at", "startedAt", "finishedAt"],
+  // Harbor's
+  ...["task_name", "trial_name", "step_name", "task_checksum", "version", "exception_type", "environment_mode"],
+  ...["verifier_environment_mode", "import_path", "started_at", "finished_at", "occurred_at"],
+]);
+
+function walk<T>(value: T, text: (from: string) => string, keys: readonly string[]): T {
+  if (typeof value === "string") return (isFreeText(value, keys) ? text(value) : value) as T;
+  if (Array.isArray(value)) return value.map((one: unknown) => walk(one, text, keys)) as T;
   if (typeof value !== "object" || value === null) return value;
-  return Object.fromEntries(Object.entries(value).map(([key, one]) => [key, walk<unknown>(one, text)])) as T;
+  const entries = Object.entries(value).map(([key, one]) => [key, walk<unknown>(one, text, [...keys, key])]);
+  return Object.fromEntries(entries) as T;
+}
+
+/** `reason` is a word in errors and members, and a text elsewhere. */
+function isFreeText(value: string, keys: readonly string[]): boolean {
+  const key = keys.at(-1) ?? "";
+  if (key === "reason") return keys.at(-2) !== "members" && !isTrialErrorReason(value);
+  return !NOT_FREE_TEXT.has(key);
 }
 
 /** Holds back as many bytes as the beginning of a secret may have. */

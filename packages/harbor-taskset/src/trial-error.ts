@@ -9,17 +9,24 @@ import { isRuntimeError, type RuntimeErrorCode } from "@breakwater/runtime-api";
  * - `unhealthy`: a box's healthcheck, or the first step's setup, failed. (In a box that an agent has worked in, that is `crashed`.) `refused`: a rule is broken that only shows in a box.
  * - `artifacts`: some were left out, and `strictArtifacts` is set. `aborted`: the caller's signal.
  */
-export type TrialErrorReason =
-  | "missing"
-  | "empty"
-  | "invalid"
-  | "crashed"
-  | "timeout"
-  | "infrastructure"
-  | "unhealthy"
-  | "refused"
-  | "artifacts"
-  | "aborted";
+export type TrialErrorReason = (typeof REASONS)[number];
+
+const REASONS = [
+  "missing",
+  "empty",
+  "invalid",
+  "crashed",
+  "timeout",
+  "infrastructure",
+  "unhealthy",
+  "refused",
+  "artifacts",
+  "aborted",
+] as const;
+
+export function isTrialErrorReason(text: string): text is TrialErrorReason {
+  return (REASONS as readonly string[]).includes(text);
+}
 
 /** Where in a trial something went wrong, in the order in which they are passed. `setup` is a step's; `provision` and `run` are the verifier's. */
 export type TrialPhase =
