@@ -22,6 +22,8 @@ let built: Promise<CheckResult> | undefined;
 const parts: readonly Part[] = [
   { name: "build", run: () => (built = buildPackages()) },
   { name: "types", run: tool("tsc", "--noEmit") },
+  { name: "types of the report's page", run: tool("tsc", "-p", "packages/breakwater/page") },
+  { name: "types of its tests in a browser", run: tool("tsc", "-p", "packages/breakwater/test") },
   { name: "lint", run: tool("oxlint") },
   { name: "format", run: tool("oxfmt", "--check") },
   { name: "unused code (knip)", run: tool("knip", "--no-progress", "--no-config-hints") },
