@@ -60,6 +60,8 @@ export class EngineProxy implements AsyncDisposable {
       response.on("close", () => passed.destroy());
       call.pipe(passed);
     });
+    // Longer than any client of ours keeps an idle connection: none is closed while it is used again.
+    this.#server.keepAliveTimeout = 60_000;
     this.#server.on("connection", (socket) => {
       this.#sockets.add(socket);
       socket.once("close", () => this.#sockets.delete(socket));

@@ -6,7 +6,7 @@ import type {
   Proof,
   RuntimeService,
 } from "@breakwater/runtime-api";
-import type { Deadline } from "./deadline.ts";
+import type { Deadline, OperationDescription } from "./deadline.ts";
 import type { ExecTransport } from "./exec-session.ts";
 import type { HelperContext } from "./in-box.ts";
 import type { PathArchive } from "./download.ts";
@@ -160,12 +160,7 @@ export type BoxUsage = Pick<BoxReport, "oomKills" | "memoryPeakBytes" | "cpuMs">
 
 export const UNKNOWN_USAGE: BoxUsage = { oomKills: null, memoryPeakBytes: null, cpuMs: null };
 
-/** What was going on, for the error that comes out of it. */
-export interface BoxOperation {
-  readonly driver: string;
+/** What was going on in a box, for the error that comes out of it. */
+export interface BoxOperation extends OperationDescription {
   readonly boxId: string;
-  /** The method, for instance `exec`. */
-  readonly operation: string;
-  /** A clause for messages: "stopping the box". */
-  readonly what: string;
 }

@@ -5,10 +5,10 @@ import {
   type ExecResult,
   type KillReport,
   type PathComponent,
-  RuntimeError,
+  type RuntimeError,
 } from "@breakwater/runtime-api";
 import type { BoxUsage, OpenArchive } from "./backend-box.ts";
-import { codeOfErrno } from "./transfer-errors.ts";
+import { codeOfErrno, transferError } from "./transfer-errors.ts";
 
 /** Our helper in a box that runs, and what its calls are part of, for their errors. */
 export interface HelperContext {
@@ -192,33 +192,22 @@ function failureOf(
   answer: readonly unknown[],
   about?: string,
 ): RuntimeError | null {
-  const fail = (details: {
-    readonly code: RuntimeError["code"];
-    readonly message: string;
-    readonly path?: string | undefined;
-    readonly errno?: string;
-  }): RuntimeError => new RuntimeError({ ...details, driver, operation, boxId });
-  if (result.timedOut) return fail({ code: "ERR_TIMEOUT", message: `our helper's ${argv[0]} did not end in time` });
+  const context = { driver, boxId, operation };
+  if (result.timedOut) return transferError(context, "ERR_TIMEOUT", `our helper's ${argv[0]} did not end in time`);
   const problem = answer
     .map((line) => (line as { readonly error?: HelperProblem }).error)
     .find((it) => it !== undefined);
   if (problem !== undefined) {
     const { code: errno, path, message } = problem;
     const code = errno === "ERR_LIMIT" ? "ERR_LIMIT" : codeOfErrno(errno);
-    return fail({
-      code,
-      errno,
-      path: about ?? path,
-      message: `${path ?? argv.at(-1)} in the box: ${message} (${errno})`,
-    });
+    const said = `${path ?? argv.at(-1)} in the box: ${message} (${errno})`;
+    return transferError(context, code, said, { errno, path: about ?? path });
   }
   if (result.exitCode === 0 && !(result.truncated && argv[0] !== "tar-out")) return null;
   const said = Buffer.from(result.stderr).toString("utf8").slice(0, 500);
   // Something in the box may have ended it: not the backend's doing, as for an upload that ends without a word.
-  return fail({
-    code: "ERR_TRANSFER",
-    message: `our helper's ${argv[0]} ended with ${result.exitCode}${said === "" ? "" : `: ${said}`}`,
-  });
+  const end = `our helper's ${argv[0]} ended with ${result.exitCode}${said === "" ? "" : `: ${said}`}`;
+  return transferError(context, "ERR_TRANSFER", end);
 }
 
 /** Whether the path itself is what the helper leaves out of archives. */
@@ -228,14 +217,8 @@ function skipped(
   said: readonly unknown[],
 ): RuntimeError | null {
   if (!said.some((line) => (line as { readonly skipped?: string }).skipped === path)) return null;
-  return new RuntimeError({
-    code: "ERR_PATH_KIND",
-    driver,
-    operation,
-    boxId,
-    path,
-    message: `${path} is neither a file, a directory nor a link`,
-  });
+  const message = `${path} is neither a file, a directory nor a link`;
+  return transferError({ driver, boxId, operation }, "ERR_PATH_KIND", message, { path });
 }
 
 function lines(bytes: Uint8Array): readonly unknown[] {

@@ -1,11 +1,12 @@
 import { RuntimeError, type RuntimeErrorCode } from "@breakwater/runtime-api";
 import { isTarError } from "@breakwater/tar";
 
-/** Which box a transfer is about, for its errors. */
+/** What a transfer is a part of, for its errors. */
 export interface TransferContext {
   readonly driver: string;
   readonly boxId: string;
-  readonly operation: "upload" | "download" | "readBounded";
+  /** The method, for instance `download`. */
+  readonly operation: string;
 }
 
 export function transferError(

@@ -20,6 +20,21 @@ export function gatewayArgv(options: {
   return ["serve", "--lifetime-ms", String(Math.ceil(lifetimeMs)), "--orphan-ms", String(Math.ceil(orphanMs))];
 }
 
+/**
+ * What a gateway's container is to have. The kernel's buffers are bounded so that no box can make it take more than that: without them one connection may
+ * hold megabytes, which hosts with cgroup v2 count. A quarter of a MiB is in flight at most for each connection: 10 MiB/s at 20 ms.
+ */
+export const GATEWAY_RESOURCES: {
+  readonly memoryBytes: number;
+  readonly sysctls: Readonly<Record<string, string>>;
+} = {
+  memoryBytes: 1280 * 1024 * 1024,
+  sysctls: { "net.ipv4.tcp_rmem": "4096 65536 262144", "net.ipv4.tcp_wmem": "4096 16384 131072" },
+};
+
+/** What a forwarder's container is to have, in bytes: more than all of its connections want at once. */
+export const FORWARDER_MEMORY_BYTES: number = 256 * 1024 * 1024;
+
 /** The program that opens a control session when it is run in the gateway's container. */
 export const CONTROL_ARGV: readonly string[] = ["node", BUNDLE_PATH, "control"];
 

@@ -79,7 +79,8 @@ export class BoxNetwork {
     if (this.#hasOwnBridge) {
       await this.#engine.done(clock, { method: "POST", path: `/v4.0.0/libpod/containers/${container}/init` });
     }
-    await this.#disconnect(clock, container);
+    const inspection = await inspectContainer(this.#engine, clock, container);
+    if (inspection !== null) await this.#disconnect(clock, container, inspection);
   }
 
   /** For a box that runs. */
@@ -102,7 +103,7 @@ export class BoxNetwork {
     const before = await inspectContainer(this.#engine, clock, container);
     if (before === null) return;
     const onBridge = this.#isOnBridge(policy);
-    if (!onBridge && attachedNetworks(before).length > 0) await this.#disconnect(clock, container);
+    if (!onBridge) await this.#disconnect(clock, container, before);
     await this.#egress?.set(policy, clock, onBridge);
     if (onBridge) await this.#connect(clock, container, before);
     this.#policy = policy;
@@ -125,7 +126,7 @@ export class BoxNetwork {
 
   /** Reads back what the box is attached to: anything but the expected set is fatal. */
   async check(clock: Deadline, inspection: ContainerInspection): Promise<void> {
-    const attached = attachedNetworks(inspection);
+    const attached = attachedNetworks(inspection).map(([, network]) => network);
     const expected = this.#isOnBridge(this.#policy) ? [await this.#bridge.id(clock)] : [];
     if (attached.length === expected.length && attached.every((network) => expected.includes(network))) return;
     const names = Object.keys(inspection.NetworkSettings?.Networks ?? {});
@@ -171,7 +172,7 @@ export class BoxNetwork {
   async #connect(clock: Deadline, container: string, before: ContainerInspection): Promise<void> {
     for (let attempt = 1; ; attempt++) {
       const network = await this.#bridge.id(clock);
-      if (attachedNetworks(before).includes(network)) return;
+      if (attachedNetworks(before).some(([, attached]) => attached === network)) return;
       try {
         const body = { Container: container };
         await this.#engine.done(clock, { method: "POST", path: `/networks/${network}/connect`, body });
@@ -183,9 +184,8 @@ export class BoxNetwork {
     }
   }
 
-  async #disconnect(clock: Deadline, container: string): Promise<void> {
-    const inspection = await inspectContainer(this.#engine, clock, container);
-    for (const network of Object.keys(inspection?.NetworkSettings?.Networks ?? {})) {
+  async #disconnect(clock: Deadline, container: string, inspection: ContainerInspection): Promise<void> {
+    for (const [network] of attachedNetworks(inspection)) {
       await this.#engine.done(clock, {
         method: "POST",
         path: `/networks/${encodeURIComponent(network)}/disconnect`,
@@ -205,9 +205,10 @@ export class BoxNetwork {
   }
 }
 
-function attachedNetworks(inspection: ContainerInspection): readonly string[] {
+/** Names, and what `PublicNetwork.id` calls them. */
+function attachedNetworks(inspection: ContainerInspection): readonly (readonly [name: string, id: string])[] {
   // Docker lists the absence of a network as the network "none".
   return Object.entries(inspection.NetworkSettings?.Networks ?? {})
     .filter(([name]) => name !== "none")
-    .map(([name, network]) => network.NetworkID || name);
+    .map(([name, network]) => [name, network.NetworkID || name] as const);
 }

@@ -27,9 +27,9 @@ import {
 } from "@breakwater/driver-kit";
 import type Dockerode from "dockerode";
 import { BoxNetwork, type NetworkContext } from "./box-network.ts";
-import { type Engine, operate, readAll } from "./engine.ts";
+import { createContainer, type Engine, operate, readAll } from "./engine.ts";
 import { DRIVER, isStatus, toRuntimeError } from "./errors.ts";
-import { Demultiplexer, EngineExec, type ExecInspection } from "./exec.ts";
+import { Demultiplexer, openExec } from "./exec.ts";
 import { locate } from "./files.ts";
 import type { Images } from "./images.ts";
 import type { EngineFacts } from "./probe.ts";
@@ -38,7 +38,6 @@ import type { NetworkOfBox } from "./shared-network.ts";
 import { type ContainerInspection, inspectContainer, removeUntilGone } from "./teardown.ts";
 import { BOX_LABEL, containerOptions, execOptions } from "./translate.ts";
 
-const CREATE_TIMEOUT_MS = 2 * 60 * 1000;
 const MAX_LOG_BYTES = 64 * 1024;
 const MAX_EVENTS_BYTES = 1024 * 1024;
 const SHORT_PAUSE_MS = 50;
@@ -181,17 +180,9 @@ export class DockerBox implements BackendBox {
       };
       clock.throwIfOver();
       const options = containerOptions(this.#spec, image, { name: this.#id, labels: this.#labels() }, network);
-      const { name, ...body } = (await this.#parts.adjust?.(options, image, clock)) ?? options;
-      // The engine finishes a create call whose caller has gone. So the call has a clock of its own, and is waited for.
-      this.#creating = operate(
-        undefined,
-        { operation: "start", what: "creating the box", boxId: this.#id, subject: "other" },
-        async (own) => {
-          const call = { method: "POST", path: "/containers/create", query: { name }, body } as const;
-          return (await this.#engine.json<{ readonly Id: string }>(own, call)).Id;
-        },
-        CREATE_TIMEOUT_MS,
-      );
+      const { name = this.#id, ...body } = (await this.#parts.adjust?.(options, image, clock)) ?? options;
+      const doing = { operation: "start", what: "creating the box", boxId: this.#id, subject: "other" } as const;
+      this.#creating = createContainer(this.#engine, name, body, doing);
       try {
         this.#container = await this.#creating;
         return image;
@@ -249,28 +240,8 @@ export class DockerBox implements BackendBox {
     return Running ? (Paused ? "frozen" : "running") : "ended";
   }
 
-  /** Two calls, create and start. Creating may be repeated, as nothing runs by it; starting never. */
   async openExec(argv: readonly string[], clock: Deadline): Promise<BoxExec> {
-    const { Id: execId } = await this.#engine.json<{ readonly Id: string }>(
-      clock,
-      { method: "POST", path: `/containers/${this.handle}/exec`, body: execOptions(argv) },
-      { idempotent: true },
-    );
-    const connection = await this.#engine.hijack(clock.signal, {
-      method: "POST",
-      path: `/exec/${execId}/start`,
-      body: { Detach: false, Tty: false },
-    });
-    return new EngineExec(connection, (asking) => this.#inspectExec(asking, execId));
-  }
-
-  async #inspectExec(clock: Deadline, execId: string): Promise<ExecInspection | null> {
-    try {
-      return await this.#engine.json<ExecInspection>(clock, { method: "GET", path: `/exec/${execId}/json` });
-    } catch (error) {
-      if (isStatus(error, 404)) return null;
-      throw error;
-    }
+    return openExec(this.#engine, clock, this.handle, execOptions(argv));
   }
 
   get streamsEndWithProgram(): boolean {

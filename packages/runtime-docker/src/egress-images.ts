@@ -25,7 +25,7 @@ export class EgressImages {
 
   /** Gives the image's id. */
   async gateway(clock: Deadline): Promise<string> {
-    const base = (await this.#images.find(clock, this.#baseImage)) ?? (await this.#images.pull(clock, this.#baseImage));
+    const base = await this.#images.findOrPull(clock, this.#baseImage);
     return this.#ensure(clock, await gatewayImage({ baseImage: this.#baseImage, baseId: base.id }));
   }
 

@@ -1,4 +1,4 @@
-import { BOXES_DIRECTORY, forwarderArgv } from "@breakwater/egress-gateway";
+import { FORWARDER_MEMORY_BYTES, forwarderArgv } from "@breakwater/egress-gateway";
 import {
   type EgressDenial,
   type EgressReport,
@@ -8,7 +8,7 @@ import {
 } from "@breakwater/runtime-api";
 import { type Deadline, labelsFor, settlesWithin } from "@breakwater/driver-kit";
 import type { EgressImages } from "./egress-images.ts";
-import { type Engine, operate } from "./engine.ts";
+import { createContainer, type Engine, operate } from "./engine.ts";
 import { DRIVER } from "./errors.ts";
 import type { Gateway, Gateways } from "./gateway.ts";
 import { inspectContainer, removeUntilGone } from "./teardown.ts";
@@ -17,10 +17,8 @@ import { BOX_LABEL, ownContainer } from "./translate.ts";
 /** The role of a forwarder in its labels. */
 export const FORWARDER_ROLE = "forwarder";
 
-const CREATE_TIMEOUT_MS = 2 * 60 * 1000;
 const FORWARDER_TIMEOUT_MS = 60_000;
 const LEAVE_TIMEOUT_MS = 10_000;
-const MEMORY_BYTES = 128 * 1024 * 1024;
 /** A box ends before its forwarder. */
 const SPARE_LIFETIME_MS = 10 * 60 * 1000;
 /** As `EgressReport.denials` promises. */
@@ -76,19 +74,13 @@ export class BoxEgress {
     };
     const body = forwarderOptions({ image, labels, container, gateway, folder, lifetimeMs });
     const name = forwarderName(this.#boxId);
-    // The engine finishes a create call whose caller has gone. So the call has a clock of its own, and is waited for.
     const doing = {
       operation: "start",
       what: "creating the box's forwarder",
       boxId: this.#boxId,
       subject: "other",
     } as const;
-    this.#creating = operate(
-      undefined,
-      doing,
-      (own) => this.#engine.json(own, { method: "POST", path: "/containers/create", query: { name }, body }),
-      CREATE_TIMEOUT_MS,
-    );
+    this.#creating = createContainer(this.#engine, name, body, doing);
     await this.#creating;
     clock.throwIfOver();
     await this.#engine.done(clock, { method: "POST", path: `/containers/${name}/start` });
@@ -201,11 +193,11 @@ function forwarderOptions(options: {
     Cmd: forwarderArgv({ folder: options.folder, lifetimeMs: options.lifetimeMs }),
     User: "0:0",
     HostConfig: {
-      ...ownContainer(MEMORY_BYTES),
+      ...ownContainer(FORWARDER_MEMORY_BYTES),
       NetworkMode: `container:${options.container}`,
       CapAdd: ["NET_BIND_SERVICE"],
       ReadonlyRootfs: true,
-      Mounts: [{ Type: "volume", Source: options.gateway.volume, Target: BOXES_DIRECTORY, ReadOnly: true }],
+      Mounts: [options.gateway.mount({ readOnly: true })],
     },
   };
 }

@@ -2,7 +2,7 @@ import http, { IncomingMessage } from "node:http";
 import https from "node:https";
 import type { Duplex, Readable } from "node:stream";
 import { isRuntimeError, type OperationOptions, RuntimeError } from "@breakwater/runtime-api";
-import { type Deadline, retry, withDeadline } from "@breakwater/driver-kit";
+import { type Deadline, remembered, retry, withDeadline } from "@breakwater/driver-kit";
 import Dockerode from "dockerode";
 import { type Doing, DRIVER, EngineError, toRuntimeError } from "./errors.ts";
 import { defaultSockets, type DockerDriverOptions, type EngineAddress, findEngine } from "./options.ts";
@@ -49,9 +49,7 @@ const EVERY_STATUS: Record<number, true> = Object.fromEntries(
  */
 export class Engine implements AsyncDisposable {
   readonly #options: DockerDriverOptions;
-  #connected:
-    | Promise<{ readonly address: EngineAddress; readonly calls: Dockerode; readonly hijacks: Dockerode }>
-    | undefined;
+  readonly #connect: () => Promise<Connected> = remembered(() => this.#findAndConnect());
   #agent: http.Agent | undefined;
 
   constructor(options: DockerDriverOptions) {
@@ -122,14 +120,6 @@ export class Engine implements AsyncDisposable {
     return Promise.resolve();
   }
 
-  #connect(): Promise<Connected> {
-    this.#connected ??= this.#findAndConnect().catch((error: unknown) => {
-      this.#connected = undefined;
-      throw error;
-    });
-    return this.#connected;
-  }
-
   async #findAndConnect(): Promise<Connected> {
     const address = await findEngine(this.#options);
     if (address === null) {
@@ -194,6 +184,18 @@ export async function operate<T>(
   } catch (error) {
     throw toRuntimeError(doing, error);
   }
+}
+
+const CREATE_TIMEOUT_MS = 2 * 60 * 1000;
+
+/**
+ * Makes a container and gives the engine's id of it. The engine finishes a creation whose caller has gone: so it has a clock of its own, and whoever removes what it may
+ * have made waits for it first.
+ */
+export async function createContainer(engine: Engine, name: string, body: object, doing: Doing): Promise<string> {
+  const call = { method: "POST", path: "/containers/create", query: { name }, body } as const;
+  const create = (own: Deadline): Promise<{ readonly Id: string }> => engine.json(own, call);
+  return (await operate(undefined, doing, create, CREATE_TIMEOUT_MS)).Id;
 }
 
 function dockerode(address: EngineAddress, agent: http.Agent): Dockerode {

@@ -1,7 +1,9 @@
 import type { Readable } from "node:stream";
 import type { OutputStream } from "@breakwater/runtime-api";
 import type { BoxExec, Deadline, ProgramOutcome } from "@breakwater/driver-kit";
-import type { HijackedConnection } from "./engine.ts";
+import type Dockerode from "dockerode";
+import type { Engine, HijackedConnection } from "./engine.ts";
+import { isStatus } from "./errors.ts";
 
 const HEADER_BYTES = 8;
 const STREAMS: Readonly<Record<number, OutputStream>> = { 1: "stdout", 2: "stderr" };
@@ -123,6 +125,29 @@ export class EngineExec implements BoxExec {
     const room = FIRST_OUTPUT_BYTES - this.#first.length;
     if (room > 0) this.#first = Buffer.concat([this.#first, chunk.subarray(0, room)]);
   }
+}
+
+/** Starts a program by two calls, create and start. Creating may be repeated, as nothing runs by it; starting never. */
+export async function openExec(
+  engine: Engine,
+  clock: Deadline,
+  container: string,
+  options: Dockerode.ExecCreateOptions,
+): Promise<EngineExec> {
+  const { Id: execId } = await engine.json<{ readonly Id: string }>(
+    clock,
+    { method: "POST", path: `/containers/${container}/exec`, body: options },
+    { idempotent: true },
+  );
+  const call = { method: "POST", path: `/exec/${execId}/start`, body: { Detach: false, Tty: false } } as const;
+  return new EngineExec(await engine.hijack(clock.signal, call), async (asking) => {
+    try {
+      return await engine.json<ExecInspection>(asking, { method: "GET", path: `/exec/${execId}/json` });
+    } catch (error) {
+      if (isStatus(error, 404)) return null;
+      throw error;
+    }
+  });
 }
 
 /** The part of the engine's description of an exec that counts. */

@@ -3,19 +3,20 @@ import {
   BOXES_DIRECTORY,
   CONTROL_ARGV,
   type ControlTransport,
+  GATEWAY_RESOURCES,
   gatewayArgv,
   GatewayControl,
   GatewayError,
 } from "@breakwater/egress-gateway";
 import { isRuntimeError, RuntimeError } from "@breakwater/runtime-api";
-import { type Deadline, labelsFor } from "@breakwater/driver-kit";
+import { type Deadline, labelsFor, settlesWithin } from "@breakwater/driver-kit";
 import type { EgressImages } from "./egress-images.ts";
-import { type Engine, operate } from "./engine.ts";
+import { createContainer, type Engine, operate } from "./engine.ts";
 import { DRIVER, isStatus } from "./errors.ts";
-import { EngineExec } from "./exec.ts";
+import { type EngineExec, openExec } from "./exec.ts";
 import { PublicNetwork } from "./networks.ts";
 import { inspectContainer, removeUntilGone } from "./teardown.ts";
-import { ownContainer } from "./translate.ts";
+import { ownContainer, ownExecOptions } from "./translate.ts";
 
 /** The role of a gateway and of its volume in their labels. */
 export const GATEWAY_ROLE = "gateway";
@@ -25,10 +26,13 @@ const LIFETIME_MS = 24 * 60 * 60 * 1000;
 /** For the end of boxes that live as long as the gateway. */
 const SPARE_LIFETIME_MS = 60 * 60 * 1000;
 const START_TIMEOUT_MS = 5 * 60 * 1000;
-const REMOVE_TIMEOUT_MS = 60_000;
+/** Longer than what it waits for first: a creation that is under way. */
+const REMOVE_TIMEOUT_MS = 3 * 60 * 1000;
 const SESSION_TIMEOUT_MS = 30_000;
 const CALL_TIMEOUT_MS = 30_000;
-const MEMORY_BYTES = 512 * 1024 * 1024;
+const HEARTBEAT_MS = 20_000;
+/** Longer than a session that opens and a call. */
+const BEAT_TIMEOUT_MS = 90_000;
 const PAUSE_MS = 100;
 
 /** What gateways need of their driver. */
@@ -84,8 +88,13 @@ export class Gateways implements AsyncDisposable {
 export class Gateway {
   readonly #engine: Engine;
   readonly #name: string;
+  readonly #labels: Readonly<Record<string, string>>;
+  readonly #expiresAtMs: number;
   readonly #bridge: PublicNetwork | null;
   readonly #boxes = new Set<string>();
+  #creating: Promise<string> | null = null;
+  #heart: NodeJS.Timeout | undefined;
+  #isBeating = false;
   #session: Promise<GatewayControl> | undefined;
   #instance: string | undefined;
 
@@ -93,10 +102,10 @@ export class Gateway {
     const name = `${GATEWAY_NAME_PREFIX}${randomBytes(10).toString("hex")}`;
     const shares = await context.sharesBridge();
     const bridge = shares ? null : new PublicNetwork(context.engine, name, { isShared: false });
-    const gateway = new Gateway(context.engine, name, bridge);
+    const gateway = new Gateway(context.engine, name, expiresAtMs, bridge);
     try {
       const doing = { operation: "start", what: "starting the egress gateway", subject: "other" } as const;
-      await operate(undefined, doing, (clock) => gateway.#start(context, expiresAtMs, clock), START_TIMEOUT_MS);
+      await operate(undefined, doing, (clock) => gateway.#start(context, clock), START_TIMEOUT_MS);
       return gateway;
     } catch (error) {
       await gateway.#remove().catch(() => undefined);
@@ -104,35 +113,35 @@ export class Gateway {
     }
   }
 
-  private constructor(engine: Engine, name: string, bridge: PublicNetwork | null) {
+  private constructor(engine: Engine, name: string, expiresAtMs: number, bridge: PublicNetwork | null) {
     this.#engine = engine;
     this.#name = name;
+    this.#expiresAtMs = expiresAtMs;
+    this.#labels = labelsFor({ role: GATEWAY_ROLE, trial: null, expiresAtMs });
     this.#bridge = bridge;
   }
 
-  /** For the mounts of forwarders. */
-  get volume(): string {
-    return this.#name;
+  /** The volume with the sockets. An engine that does not find it makes it by these words: it has an owner then, too. */
+  mount({ readOnly }: { readonly readOnly: boolean }): object {
+    const VolumeOptions = { Labels: this.#labels };
+    return { Type: "volume", Source: this.#name, Target: BOXES_DIRECTORY, ReadOnly: readOnly, VolumeOptions };
   }
 
-  async #start(context: GatewayContext, expiresAtMs: number, clock: Deadline): Promise<void> {
+  async #start(context: GatewayContext, clock: Deadline): Promise<void> {
     const image = await context.images.gateway(clock);
-    const labels = labelsFor({ role: GATEWAY_ROLE, trial: null, expiresAtMs });
     await this.#engine.json(clock, {
       method: "POST",
       path: "/volumes/create",
-      body: { Name: this.#name, Driver: "local", Labels: labels },
+      body: { Name: this.#name, Driver: "local", Labels: this.#labels },
     });
     const bridge = this.#bridge ?? context.publicNetwork;
     for (let attempt = 1; ; attempt++) {
       const network = await bridge.id(clock);
       try {
-        await this.#engine.json(clock, {
-          method: "POST",
-          path: "/containers/create",
-          query: { name: this.#name },
-          body: containerOptions(this.#name, image, labels, network, expiresAtMs),
-        });
+        const doing = { operation: "start", what: "creating the egress gateway", subject: "other" } as const;
+        this.#creating = createContainer(this.#engine, this.#name, this.#options(image, network), doing);
+        await this.#creating;
+        clock.throwIfOver();
         await this.#engine.done(clock, { method: "POST", path: `/containers/${this.#name}/start` });
         break;
       } catch (error) {
@@ -143,6 +152,20 @@ export class Gateway {
       }
     }
     this.#instance = (await this.#control(clock)).instance;
+  }
+
+  #options(image: string, network: string): object {
+    return {
+      Image: image,
+      Labels: this.#labels,
+      Cmd: gatewayArgv({ lifetimeMs: Math.max(1, this.#expiresAtMs - Date.now()) }),
+      HostConfig: {
+        ...ownContainer(GATEWAY_RESOURCES.memoryBytes),
+        Sysctls: GATEWAY_RESOURCES.sysctls,
+        NetworkMode: network,
+        Mounts: [this.mount({ readOnly: false })],
+      },
+    };
   }
 
   /** Whether the container runs and is the one that was started: one that began anew has forgotten everything. */
@@ -176,6 +199,11 @@ export class Gateway {
         const isGone = error.code === "ERR_GATEWAY_LOST" || error.code === "ERR_GATEWAY_PROTOCOL";
         if (isGone && attempt === 1) continue;
         if (!isGone && error.code !== "ERR_GATEWAY_TIMEOUT") throw error;
+        // It may be the connection that is mute: the next question gets another one.
+        void this.#session?.then(
+          (control) => control.close(),
+          () => undefined,
+        );
         throw this.#lost(operation, "does not answer", error);
       }
     }
@@ -212,17 +240,7 @@ export class Gateway {
       undefined,
       doing,
       async (clock) => {
-        const { Id: execId } = await this.#engine.json<{ readonly Id: string }>(
-          clock,
-          {
-            method: "POST",
-            path: `/containers/${this.#name}/exec`,
-            body: { AttachStdin: true, AttachStdout: true, AttachStderr: true, Tty: false, Cmd: [...CONTROL_ARGV] },
-          },
-          { idempotent: true },
-        );
-        const call = { method: "POST", path: `/exec/${execId}/start`, body: { Detach: false, Tty: false } } as const;
-        const exec = new EngineExec(await this.#engine.hijack(clock.signal, call), () => Promise.resolve(null));
+        const exec = await openExec(this.#engine, clock, this.#name, ownExecOptions(CONTROL_ARGV));
         try {
           return await GatewayControl.open(transport(exec), { signal: clock.signal, timeoutMs: clock.remainingMs() });
         } catch (error) {
@@ -236,10 +254,26 @@ export class Gateway {
 
   use(boxId: string): void {
     this.#boxes.add(boxId);
+    this.#heart ??= setInterval(() => void this.#beat(), HEARTBEAT_MS).unref();
   }
 
   unuse(boxId: string): void {
     this.#boxes.delete(boxId);
+    if (this.#boxes.size > 0) return;
+    clearInterval(this.#heart);
+    this.#heart = undefined;
+  }
+
+  /**
+   * A gateway ends when it has had no session for a while, and boxes may have nothing to ask for hours: so a session that was lost is opened again. A gateway that
+   * has ended is found by the next who needs it.
+   */
+  async #beat(): Promise<void> {
+    if (this.#isBeating) return;
+    this.#isBeating = true;
+    const doing = { operation: "probe", what: "keeping the egress gateway", subject: "other" } as const;
+    await operate(undefined, doing, (clock) => this.runs(clock), BEAT_TIMEOUT_MS).catch(() => undefined);
+    this.#isBeating = false;
   }
 
   async release(): Promise<void> {
@@ -254,6 +288,7 @@ export class Gateway {
       undefined,
       doing,
       async (clock) => {
+        if (this.#creating !== null) await settlesWithin(this.#creating, clock.remainingMs());
         await removeUntilGone(this.#engine, clock, this.#name);
         await removeVolume(this.#engine, clock, this.#name);
         if (this.#bridge?.used === true) await this.#bridge.removeIfUnused(clock);
@@ -285,25 +320,6 @@ export async function removeVolume(engine: Engine, clock: Deadline, name: string
     }
     await clock.sleep(PAUSE_MS);
   }
-}
-
-function containerOptions(
-  name: string,
-  image: string,
-  labels: Readonly<Record<string, string>>,
-  network: string,
-  expiresAtMs: number,
-): object {
-  return {
-    Image: image,
-    Labels: labels,
-    Cmd: gatewayArgv({ lifetimeMs: Math.max(1, expiresAtMs - Date.now()) }),
-    HostConfig: {
-      ...ownContainer(MEMORY_BYTES),
-      NetworkMode: network,
-      Mounts: [{ Type: "volume", Source: name, Target: BOXES_DIRECTORY, ReadOnly: false }],
-    },
-  };
 }
 
 function transport(exec: EngineExec): ControlTransport {

@@ -47,8 +47,7 @@ export class Images {
       options,
       doing,
       async (clock) => {
-        const image =
-          (await this.find(clock, source.reference)) ?? (await this.pull(clock, source.reference, options?.onProgress));
+        const image = await this.findOrPull(clock, source.reference, options?.onProgress);
         return { ...image, reference: source.reference };
       },
       PULL_TIMEOUT_MS,
@@ -136,8 +135,7 @@ export class Images {
 
   async #baseIds(clock: Deadline, definition: BuildDefinition): Promise<readonly string[]> {
     const ids: string[] = [];
-    for (const base of definition.bases)
-      ids.push((await this.find(clock, base))?.id ?? (await this.pull(clock, base)).id);
+    for (const base of definition.bases) ids.push((await this.findOrPull(clock, base)).id);
     return ids;
   }
 
@@ -187,6 +185,11 @@ export class Images {
       if (isStatus(error, 404)) return null;
       throw error;
     }
+  }
+
+  /** What the engine has, else what it can get. Throws what `pull` throws. */
+  async findOrPull(clock: Deadline, reference: string, onProgress?: (line: string) => void): Promise<BoxImage> {
+    return (await this.find(clock, reference)) ?? (await this.pull(clock, reference, onProgress));
   }
 
   /** Pulls an image, once for all who ask at the same time. Throws `ERR_IMAGE_NOT_FOUND`, `ERR_IMAGE_PULL`. */

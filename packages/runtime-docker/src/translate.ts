@@ -67,16 +67,12 @@ export function containerOptions(
 
 /** The exec of a program of ours. Its working directory is the root: the box's own may be gone. */
 export function execOptions(argv: readonly string[]): Dockerode.ExecCreateOptions {
-  return {
-    AttachStdin: true,
-    AttachStdout: true,
-    AttachStderr: true,
-    Tty: false,
-    Privileged: false,
-    User: "0:0",
-    WorkingDir: "/",
-    Cmd: [...argv],
-  };
+  return { ...ownExecOptions(argv), User: "0:0", WorkingDir: "/" };
+}
+
+/** The same in a container of ours, as its own user. */
+export function ownExecOptions(argv: readonly string[]): Dockerode.ExecCreateOptions {
+  return { AttachStdin: true, AttachStdout: true, AttachStderr: true, Tty: false, Privileged: false, Cmd: [...argv] };
 }
 
 /** What every container of ours may have that runs nothing of a box. */
