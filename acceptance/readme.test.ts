@@ -29,7 +29,7 @@ test("the library example is examples/library/grade.ts, and grades", async () =>
 
 test("the commands exist, with the flags that are shown and an example each", async () => {
   const shown = [...readme.matchAll(/^npm run -s breakwater -- (\w+)(.*?)(?:\s+#.*)?$/gm)];
-  expect(new Set(shown.map(([, name]) => name))).toEqual(new Set(["run", "check", "doctor", "sweep"]));
+  expect(new Set(shown.map(([, name]) => name))).toEqual(new Set(["run", "view", "check", "doctor", "sweep"]));
   for (const [, name = "", flags = ""] of shown) {
     const { exitCode, stdout } = await cli([name, "--help"], { cwd: root });
     expect([exitCode, stdout]).toEqual([0, expect.stringMatching(/Examples?:\n {2}breakwater /)]);

@@ -1,5 +1,6 @@
 // npm test                         unit tests, then the live tests of every driver whose backend can be had
 // npm run test:long                the same with the tests that take minutes (*.long.test.ts)
+// npm run test:packages            of those only the ones that install the packed packages
 // npm run conformance -- DRIVER    the live tests of one driver, whose backend must be there; more arguments go to vitest. With PRIME_API_KEY,
 //                                  `prime` is tested on the service itself
 //
@@ -40,13 +41,19 @@ if (mode === "--driver") {
     process.exit(2);
   }
   await testDriver(withService(driver), { forced: true, long: false, all: true, vitestArgs });
+} else if (mode === "--packages") {
+  const docker = drivers.filter(({ name }) => name === "docker");
+  for (const driver of docker)
+    await testDriver(driver, { forced: true, long: true, onlyLong: true, vitestArgs: ["acceptance/packages"] });
 } else if (mode === undefined || mode === "--long") {
   const long = mode === "--long";
   record("unit", await runTests({ project: "unit", reporter: "default", timeoutMs: UNIT_TIMEOUT_MS }));
   for (const driver of drivers.filter((it) => it.experimental !== true && (long || it.onlyLong !== true)))
     await testDriver(driver, { forced: isForced(driver.name), long, all: long, vitestArgs: [] });
 } else {
-  process.stderr.write(`unknown argument ${mode}; usage: npm test, npm run test:long, npm run conformance -- DRIVER\n`);
+  process.stderr.write(
+    `unknown argument ${mode}; usage: npm test, npm run test:long, npm run test:packages, npm run conformance -- DRIVER\n`,
+  );
   process.exit(2);
 }
 process.exitCode = summarize();
@@ -89,7 +96,8 @@ async function testDriver(driver: DriverUnderTest, options: DriverOptions): Prom
     }
     const { vitestArgs, all } = options;
     const tests = { env: backend.env, vitestArgs, all };
-    record(name, await runLiveTests(driver, run, { ...tests, project: "live", timeoutMs: LIVE_TIMEOUT_MS }));
+    if (options.onlyLong !== true)
+      record(name, await runLiveTests(driver, run, { ...tests, project: "live", timeoutMs: LIVE_TIMEOUT_MS }));
     if (options.long && run === first && driver.package === undefined) {
       const long = { ...tests, project: "long", timeoutMs: LONG_TIMEOUT_MS } as const;
       record(`${name}, long`, await runLiveTests(driver, run, long));

@@ -20,10 +20,7 @@ trap 'rm -rf "$work"' EXIT
 trap 'exit 130' HUP INT TERM
 echo "packing"
 cd "$root"
-for name in runtime-api tar box-helper driver-kit harbor-taskset conformance; do
-  run pnpm --silent --filter "@breakwater/$name" run build >"$work/build.log" 2>&1 || { cat "$work/build.log" >&2; exit 1; }
-  run pnpm --silent --filter "@breakwater/$name" pack --pack-destination "$work/packages" >/dev/null
-done
+run node scripts/pack.ts "$work/packages" runtime-api tar box-helper driver-kit harbor-taskset conformance
 
 echo "installing into a copy"
 # Selections of test files by their path in the repository find them in the copy as well.

@@ -14,11 +14,11 @@ export function readable(text: string): string {
   return text
     .replaceAll("\r\n", "\n")
     .replaceAll(STYLES, "")
-    .replaceAll(UNSEEN, (character) => {
-      const code = character.codePointAt(0) ?? 0;
-      if (code < 0x20) return String.fromCodePoint(0x2400 + code);
-      return code === 0x7f ? "\u2421" : `\u27e8U+${code.toString(16).toUpperCase().padStart(4, "0")}\u27e9`;
-    });
+    .replaceAll(UNSEEN, (character) => `\u27e8U+${hexadecimal(character.codePointAt(0) ?? 0)}\u27e9`);
+}
+
+function hexadecimal(code: number): string {
+  return code.toString(16).toUpperCase().padStart(4, "0");
 }
 
 /** Both ends of a text that is too long. */

@@ -138,7 +138,11 @@ describe("what boxes wrote", () => {
     expect(page).not.toContain("\u001b");
     expect(await data("trial-0")).toMatchObject({
       rounds: [
-        { verifier: { output: { head: HOSTILE.replace("\u001b", "\u241b").replace("\u202e", "\u27e8U+202E\u27e9") } } },
+        {
+          verifier: {
+            output: { head: HOSTILE.replace("\u001b", "\u27e8U+001B\u27e9").replace("\u202e", "\u27e8U+202E\u27e9") },
+          },
+        },
       ],
     });
   });
