@@ -1,5 +1,4 @@
 import { createHash } from "node:crypto";
-import { posix } from "node:path";
 import { isRuntimeError, type PreparedImage, type Runtime, type UploadEntry } from "@breakwater/runtime-api";
 
 import { CONVENTION_DIRECTORY, refuseRoot } from "./artifacts-declaration.ts";
