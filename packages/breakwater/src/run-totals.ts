@@ -8,7 +8,7 @@ export class RunTotals {
   /** Have rewards, of all steps and on disk, and left nothing. */
   good = 0;
   /** How many had each code. */
-  readonly failures = new Map<string, number>();
+  readonly failures: Map<string, number> = new Map();
   readonly #startedAtMs = performance.now();
   #rewardSum = 0;
   #rewardCount = 0;
