@@ -14,8 +14,10 @@ export interface TrialProgress {
 export type OnProgress = (progress: TrialProgress) => void;
 
 const EVERY_MS = 500;
+/** What is smaller is over before anybody has read of it. */
+const FROM_BYTES = 1024 * 1024;
 
-/** The same box; what is transferred is told, at most twice a second. */
+/** The same box; what is transferred is told from the first MiB on, at most twice a second. */
 export function watchTransfers(box: Runtime, tell: (what: "upload" | "download", bytes: number) => void): Runtime {
   const watched: Partial<Runtime> = {
     upload: (files: AsyncIterable<Uint8Array> | readonly UploadEntry[], directory: string, options?: UploadOptions) =>
@@ -44,7 +46,7 @@ async function* counted(
   for await (const chunk of chunks) {
     bytes += chunk.length;
     yield chunk;
-    if (performance.now() - toldAt < EVERY_MS) continue;
+    if (bytes < FROM_BYTES || performance.now() - toldAt < EVERY_MS) continue;
     toldAt = performance.now();
     tell(bytes);
   }
