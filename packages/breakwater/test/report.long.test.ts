@@ -123,8 +123,8 @@ describe("2,000 trials", () => {
     expect(await page.locator("svg.timeline").count()).toBe(100);
     expect(await page.locator(".trial-body").count(), "made when it is opened").toBe(0);
     await page.locator("details.trial > summary").nth(9).click();
-    await openAll(page);
-    const body = await page.locator(".trial-body").nth(9).innerText();
+    for (const summary of await page.locator("details.trial[open] details.part > summary").all()) await summary.click();
+    const body = await page.locator(".trial-body").innerText();
     for (const part of [
       "ERR_BOX_LOST",
       "Timeline",
@@ -229,10 +229,11 @@ describe("hostile text", () => {
 
   test("the page's policy stops what would run or be fetched all the same", async () => {
     const contacts: string[] = [];
+    const report = await readFile(join(job, "report.html"));
     await using server = createServer((request, response) => {
       contacts.push(request.url ?? "");
-      response.setHeader("access-control-allow-origin", "*");
-      response.end("ok");
+      response.setHeader("content-type", "text/html");
+      response.end(request.url === "/report" ? report : "<body></body>");
     });
     await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
     const base = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
@@ -256,11 +257,11 @@ describe("hostile text", () => {
         });
         return tried;
       }, `${base}${path}`);
-    await using open = await visit(null);
+    await using open = await visit(`${base}/open`);
     expect(await attempt(open.page, "/without")).toEqual(["markup", "code", "fetch", "style"]);
-    await using closed = await visit(url);
+    await using closed = await visit(`${base}/report`);
     expect(await attempt(closed.page, "/with")).toEqual([]);
-    expect(contacts).toEqual(["/without"]);
+    expect(contacts.filter((path) => path.startsWith("/with"))).toEqual(["/without"]);
   });
 
   test("JUnit XML is well-formed", async () => {
