@@ -158,6 +158,47 @@ describe.skipIf(notSealed !== null)("[network.faults] a change that fails half-w
   });
 });
 
+/** Ends each of our programs that asks what interfaces there are. */
+const ENDS_HELPERS = `import os
+print("ready", flush=True)
+while True:
+    for it in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if b"/sys/class/net" in open("/proc/%s/cmdline" % it, "rb").read() and int(it) != os.getpid(): os.kill(int(it), 9)
+        except OSError: pass`;
+
+/** As many processes as the box may have. */
+const LEAVES_NO_ROOM = `import os, time
+try:
+    while os.fork() > 0: pass
+    time.sleep(600)
+except OSError: print("ready", flush=True)
+time.sleep(600)`;
+
+describe.skipIf(notSealed !== null)("[network.faults] a change that the box's contents keep from being shown", () => {
+  const driver = dockerDriver();
+  afterAll(() => driver[Symbol.asyncDispose]());
+
+  // Else an agent could bring about a failure of the backend, which is a reason to try again.
+  it.each([
+    ["end our helper", ENDS_HELPERS],
+    ["leave no room for it", LEAVES_NO_ROOM],
+  ])("ends the box by them: they %s", async (_, program) => {
+    const network = { initial: PUBLIC, later: [NONE] };
+    await using box = driver.create({ image, network, pidsLimit: 64, trial: "network-faults" });
+    await box.start();
+    await box.exec(["sh", "-c", "echo kept >/kept"]);
+    let isReady = false;
+    const running = box.exec(["python3", "-c", program], { onOutput: () => void (isReady = true) });
+    running.catch(() => undefined);
+    await until("the program in the box", () => isReady);
+    expect(await codeOf(box.setNetwork(NONE))).toBe("ERR_BOX_LOST");
+    expect([box.state, await runs(box.id), (await box.report()).endedBy]).toEqual(["stopped", false, "contents"]);
+    expect(Buffer.from((await box.readBounded("/kept", { maxBytes: 10 })) ?? []).toString("utf8")).toBe("kept\n");
+    await box.teardownConfirmed();
+  });
+});
+
 describe.skipIf(notSealed !== null)("[network.faults] what enforces an allowlist ends", () => {
   const driver = dockerDriver();
   const bench = new Workbench();
