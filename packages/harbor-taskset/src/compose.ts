@@ -65,7 +65,8 @@ const HARBOR_FOLDERS = {
 } as const;
 /** The main box's image, in another service. */
 export const HARBORS_IMAGE = "harbor-main";
-const ARTIFACTS_VOLUME = "harbor-artifacts";
+/** `/logs/artifacts` of the main box, where another service mounts Harbor's folder of artifacts. */
+export const ARTIFACTS_VOLUME = "harbor-artifacts";
 const HARBORS: Readonly<Record<string, string>> = {
   MAIN_IMAGE_NAME: HARBORS_IMAGE,
   PREBUILT_IMAGE_NAME: HARBORS_IMAGE,

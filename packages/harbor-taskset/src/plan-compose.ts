@@ -1,6 +1,6 @@
 import { MAIN_SERVICE, type NetworkPolicy } from "@breakwater/runtime-api";
 
-import { planCompose, type ComposeMain, HARBORS_IMAGE } from "./compose.ts";
+import { ARTIFACTS_VOLUME, type ComposeMain, HARBORS_IMAGE, planCompose } from "./compose.ts";
 import { COMPOSE_FILE, type ComposeSource } from "./compose-file.ts";
 import type { PlanOptions } from "./options.ts";
 import { type Notes, OPTIONS } from "./plan-notes.ts";
@@ -26,6 +26,7 @@ export function composeBox(
     readonly env: Readonly<Record<string, string>>;
     readonly policies: readonly (NetworkPolicy | null)[];
     readonly imageName: string;
+    readonly hasSteps?: boolean;
   },
   options: PlanOptions,
   notes: Notes,
@@ -41,6 +42,15 @@ export function composeBox(
   });
   for (const problem of problems) notes.refuse(problem);
   for (const warning of warnings) notes.warn(warning);
+  const sharing = main.volumes.find(({ volume }) => volume === ARTIFACTS_VOLUME);
+  if (sharing !== undefined && asked.hasSteps === true) {
+    notes.refuse({
+      file: source.file,
+      key: "services",
+      message: `${sharing.path} is shared with a service, and a task with steps empties it between two of them`,
+      advice: "hand things over by another volume",
+    });
+  }
   // What is half understood must not be taken for a mistake in the rest.
   if (problems.length > 0) return { ...NOTHING, file: source.file };
   const fromHost = used.flatMap((name) => (Object.hasOwn(asked.env, name) ? [] : [hostEnv[name] ?? ""]));
@@ -86,6 +96,13 @@ export function withCompose(spec: PlannedSpec, { main }: ComposedBox): PlannedSp
     ...(main.volumes.length === 0 ? {} : { volumes: main.volumes }),
     ...(Object.keys(main.dependsOn).length === 0 ? {} : { dependsOn: main.dependsOn }),
   };
+}
+
+/** Of a verifier's box: what the agent handed in is put there by us, and shared with nobody. */
+export function withoutSharedArtifacts(composed: ComposedBox): ComposedBox {
+  const { main } = composed;
+  if (main === null) return composed;
+  return { ...composed, main: { ...main, volumes: main.volumes.filter(({ volume }) => volume !== ARTIFACTS_VOLUME) } };
 }
 
 /** A service may be made from the main box's image. */

@@ -10,7 +10,7 @@ import {
 } from "@breakwater/runtime-api";
 
 import type { PlanOptions } from "./options.ts";
-import { composeBox, composedImage, refuseUnknownServices, servicesWith, withCompose } from "./plan-compose.ts";
+import { composeBox, composedImage, refuseUnknownServices, servicesWith, withCompose, withoutSharedArtifacts } from "./plan-compose.ts";
 import { allowHosts, Notes, OPTIONS, placePolicy } from "./plan-notes.ts";
 import {
   checkWhatGoesOn,
@@ -107,6 +107,7 @@ export function planTrial(task: Task, capabilities: RuntimeCapabilities, options
       env: agentEnv,
       policies: [agentBaseline, ...inAgentBox.map(({ policy }) => policy)],
       imageName: imageName(task, ""),
+      hasSteps: task.steps.length > 0,
     },
     options,
     notes,
@@ -278,7 +279,7 @@ function planVerifierBox(
   const compose =
     image.kind === "agent-image" ? task.files.environment.compose : ((level ?? declaring)?.tests.compose ?? null);
   const asked = { env, policies: [baseline, verifier.policy], imageName: name };
-  const composed = composeBox(compose, asked, options, notes);
+  const composed = withoutSharedArtifacts(composeBox(compose, asked, options, notes));
   const plainSpec = planSpec(environment, env, options, {
     initial: baseline,
     later: [verifier.policy],

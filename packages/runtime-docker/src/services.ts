@@ -227,6 +227,8 @@ class BoxServices implements Companions {
       }
     } catch (error) {
       clock.throwIfOver();
+      // What the backend refuses says by itself what can be done about it.
+      if (isRuntimeError(error) && /^ERR_(?:BACKEND|IMAGE)/.test(error.code)) throw (this.#failure ??= error);
       if (hasGone && isRuntimeError(error, "ERR_BOX_LOST", "ERR_BOX_STATE") && (await this.#hasRun(name))) return;
       throw this.#error(name, `could not be started: ${messageOf(error)}${await this.#lastWords(name, clock)}`, error);
     }
