@@ -356,9 +356,14 @@ describe.concurrent("what a step begins with", () => {
       { ...own, "task.toml": `${own["task.toml"] as string}[verifier]\nenvironment_mode = "separate"\n` },
       { agent: agentOf({ one: "touch /broken", two: "exit 1" }) },
     );
-    expect(separate.result, "a box of its own grades it as it is").toMatchObject({ rewards: { reward: 1 }, error: null });
+    expect(separate.result, "a box of its own grades it as it is").toMatchObject({
+      rewards: { reward: 1 },
+      error: null,
+    });
     expect(separate.result.steps?.map((step) => step.agent?.status ?? null)).toEqual(["completed", null]);
-    expect(separate.result.warnings.map(({ message }) => message).join("\n")).toContain("setup.sh ended with exit code 1");
+    expect(separate.result.warnings.map(({ message }) => message).join("\n")).toContain(
+      "setup.sh ended with exit code 1",
+    );
     const link = await workbench.run(files("", ""), { agent: agentOf({ one: "rm -rf /logs; ln -s /var/lib /logs" }) });
     expect(outcome(link), "a link in the way is taken away").toBe(1);
   });

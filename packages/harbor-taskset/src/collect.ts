@@ -85,7 +85,8 @@ export async function keepLogs(
 export async function quietenAgentBox(trial: Trial, box: Runtime, isLastUse: boolean): Promise<CollectedFrom> {
   const { capabilities, record } = trial;
   enter(trial, "collect");
-  if (box.state === "gone" && record.agentBoxEndedBy !== null) return capabilities.stop === "destroys" ? "live" : capabilities.stop;
+  if (box.state === "gone" && record.agentBoxEndedBy !== null)
+    return capabilities.stop === "destroys" ? "live" : capabilities.stop;
   if (!isLastUse && (await freezeAgentBox(trial, box))) return "frozen";
   if (!isLastUse && record.agentBoxEndedBy === null) return "live";
   if (capabilities.stop === "destroys") {
@@ -181,7 +182,13 @@ export async function collectArtifacts(
     found.artifacts.push(outcome);
     if (reason !== null || leftOut.length > 0) {
       const members = leftOut.slice(0, MAX_LISTED_MEMBERS);
-      found.artifactsRefused.push({ source: plan.source, ...ofService(plan), reason, members, memberCount: leftOut.length });
+      found.artifactsRefused.push({
+        source: plan.source,
+        ...ofService(plan),
+        reason,
+        members,
+        memberCount: leftOut.length,
+      });
     }
     events.emit("artifact.collected", {
       box: box.id,
@@ -206,12 +213,7 @@ interface Attempt {
   readonly reason: string | null;
 }
 
-async function collectArtifact(
-  trial: Trial,
-  box: Runtime,
-  plan: ArtifactPlan,
-  from: CollectedFrom,
-): Promise<Attempt> {
+async function collectArtifact(trial: Trial, box: Runtime, plan: ArtifactPlan, from: CollectedFrom): Promise<Attempt> {
   const { source, limits, exclude } = plan;
   const place = whereFrom(box, plan);
   const refused = (reason: string): Attempt => ({ spool: null, status: "refused", reason });

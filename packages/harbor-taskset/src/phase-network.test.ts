@@ -1,4 +1,10 @@
-import { RuntimeError, type BoxReport, type NetworkPolicy, type Runtime, type RuntimeErrorCode } from "@breakwater/runtime-api";
+import {
+  RuntimeError,
+  type BoxReport,
+  type NetworkPolicy,
+  type Runtime,
+  type RuntimeErrorCode,
+} from "@breakwater/runtime-api";
 import { describe, expect, it } from "vitest";
 
 import { underPolicy } from "./phase-network.ts";

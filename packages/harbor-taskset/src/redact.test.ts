@@ -23,7 +23,9 @@ describe("what is written down", () => {
       agent: { status: "verifier", verifier: null },
     };
     expect(value(kept)).toEqual(kept);
-    expect(value({ message: "no agent", reason: "it is a device", causes: ["agent"], output: { head: "text" } })).toEqual({
+    expect(
+      value({ message: "no agent", reason: "it is a device", causes: ["agent"], output: { head: "text" } }),
+    ).toEqual({
       message: "no [REDACTED]",
       reason: "it is a [REDACTED]",
       causes: ["[REDACTED]"],

@@ -77,14 +77,15 @@ export function createRedactor(values: readonly string[]): Redactor {
 }
 
 /** Keys of what programs read: kinds, codes, ids, names and times. A secret that is a word like `agent` must not change them. */
-const NOT_FREE_TEXT: ReadonlySet<string> = new Set([
-  ...["type", "kind", "code", "phase", "retry", "again", "status", "outcome", "mode", "modeFrom", "of", "from", "readFrom"],
-  ...["rewardFrom", "collectedFrom", "endedBy", "boxEndedBy", "declaredBy", "key", "level", "transport"],
-  ...["id", "trial", "task", "step", "name", "driver", "box", "service", "user", "sha256", "digest", "at", "startedAt", "finishedAt"],
-  // Harbor's
-  ...["task_name", "trial_name", "step_name", "task_checksum", "version", "exception_type", "environment_mode"],
-  ...["verifier_environment_mode", "import_path", "started_at", "finished_at", "occurred_at"],
-]);
+const NOT_FREE_TEXT: ReadonlySet<string> = new Set(
+  [
+    "type kind code phase retry again status outcome mode modeFrom of from readFrom rewardFrom collectedFrom endedBy boxEndedBy",
+    "declaredBy key level transport id trial task step name driver box service user sha256 digest at startedAt finishedAt",
+    // Harbor's
+    "task_name trial_name step_name task_checksum version exception_type environment_mode verifier_environment_mode",
+    "import_path started_at finished_at occurred_at",
+  ].flatMap((keys) => keys.split(" ")),
+);
 
 function walk<T>(value: T, text: (from: string) => string, keys: readonly string[]): T {
   if (typeof value === "string") return (isFreeText(value, keys) ? text(value) : value) as T;

@@ -89,7 +89,11 @@ async function prepareGround(
   });
   if (placed !== null) await compareTests(step, box, placed, limits);
   else if (needsScript) await findTests(step, box, limits);
-  if (restored.hasLeftOut) await writeManifest(step, artifacts.map(({ plan }) => plan));
+  if (restored.hasLeftOut)
+    await writeManifest(
+      step,
+      artifacts.map(({ plan }) => plan),
+    );
 }
 
 /** Shared mode: earlier reward files and tests go, and the tests come. Whatever else is in the box stays. */

@@ -10,7 +10,11 @@ const TIMEOUT_MS = 1000;
 
 function deadline(caller: AbortSignal = new AbortController().signal): VerifierDeadline {
   const record = { ...newRecord(), phase: "provision" };
-  return new VerifierDeadline({ step: { verifier: { timeoutMs: TIMEOUT_MS } }, signal: caller, record } as never as Step);
+  return new VerifierDeadline({
+    step: { verifier: { timeoutMs: TIMEOUT_MS } },
+    signal: caller,
+    record,
+  } as never as Step);
 }
 
 const failed = (code: RuntimeErrorCode, cause?: unknown): RuntimeError =>
@@ -65,5 +69,8 @@ it("ends waits by its signal, however they wrap it", async () => {
   using time = deadline();
   await expect(
     pause(30_000, undefined, { signal: time.signal }).catch((error: unknown) => Promise.reject(time.translate(error))),
-  ).rejects.toMatchObject({ reason: "timeout", message: expect.stringContaining("a box for grading could not be had") });
+  ).rejects.toMatchObject({
+    reason: "timeout",
+    message: expect.stringContaining("a box for grading could not be had"),
+  });
 });
