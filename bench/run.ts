@@ -1,6 +1,7 @@
 /** `npm run bench [-- NAME...]`: the benchmarks of these names, else all, one after the other. */
 const benchmarks: Readonly<Record<string, () => Promise<unknown>>> = {
   exec: () => import("./exec.ts"),
+  jobs: () => import("./jobs.ts"),
   network: () => import("./network.ts"),
   prime: () => import("./prime.ts"),
 };
