@@ -46,7 +46,7 @@ export async function prepareImages(trial: Trial): Promise<PreparedImages> {
   return { agent, verifiers };
 }
 
-export export async function prepareImage(
+export async function prepareImage(
   { name, driver, events, record, signal, onProgress }: Trial,
   of: BoxKind,
   image: PlannedImage,
