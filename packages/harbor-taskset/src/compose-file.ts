@@ -62,10 +62,13 @@ export async function readComposeFile(
       refuse(`is not YAML: ${error.message}`, counter.linePos(error.pos[0]).line);
     if (parsed.errors.length > 0) return null;
     document = parsed.toJS({ maxAliasCount: MAX_ALIASES });
+    // An alias inside of its own anchor has no end.
+    if (JSON.stringify(document) === undefined) document = null;
     lines = findLines(parsed.contents, counter);
   } catch (error) {
-    // Too many aliases, too deep, or no UTF-8.
-    refuse(`cannot be read: ${error instanceof Error ? error.message : String(error)}`);
+    // Too many aliases, one that is inside of what it stands for, too deep, or no UTF-8.
+    const [reason = ""] = (error instanceof Error ? error.message : String(error)).split("\n");
+    refuse(`cannot be read: ${reason}`);
     return null;
   }
 
