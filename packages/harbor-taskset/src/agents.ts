@@ -61,6 +61,11 @@ const INSTRUCTION_FILE = "instruction.md";
 const MAX_VARIABLE_BYTES = 120_000;
 const MAX_MESSAGE_BYTES = 2000;
 
+/** Of a function, for records. */
+export function nameOf({ name }: { readonly name: string }): string {
+  return name === "" ? "agent" : name;
+}
+
 /** The task's own solution, run as Harbor runs it: from `/solution`. */
 export function oracleAgent(): Agent {
   const oracle = async (context: AgentContext): Promise<void> => {

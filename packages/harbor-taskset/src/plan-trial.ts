@@ -10,7 +10,14 @@ import {
 } from "@breakwater/runtime-api";
 
 import type { PlanOptions } from "./options.ts";
-import { composeBox, composedImage, refuseUnknownServices, servicesWith, withCompose, withoutSharedArtifacts } from "./plan-compose.ts";
+import {
+  composeBox,
+  composedImage,
+  refuseUnknownServices,
+  servicesWith,
+  withCompose,
+  withoutSharedArtifacts,
+} from "./plan-compose.ts";
 import { allowHosts, Notes, OPTIONS, placePolicy } from "./plan-notes.ts";
 import {
   checkWhatGoesOn,
@@ -92,7 +99,7 @@ export function planTrial(task: Task, capabilities: RuntimeCapabilities, options
   }
 
   // 2. Deadlines, and how long the agent's box must live for them
-  const deadlines = planDeadlines(task, drafts, capabilities, options);
+  const { steps: deadlines, agentBoxMs } = planDeadlines(task, drafts, capabilities, options);
 
   // 3. The agent's box
   const inheritsEnv = drafts.some(({ grading }) => grading.inherits);
@@ -115,7 +122,7 @@ export function planTrial(task: Task, capabilities: RuntimeCapabilities, options
   const plainSpec = planSpec(task.environment, agentEnv, options, {
     initial: agentBaseline,
     later: inAgentBox.map(({ policy }) => policy),
-    lifetimeMs: deadlines.agentBoxMs,
+    lifetimeMs: agentBoxMs,
   });
   const agentSpec = withCompose(plainSpec, composed);
   const agentImage: PlannedImage =
@@ -158,17 +165,10 @@ export function planTrial(task: Task, capabilities: RuntimeCapabilities, options
   refuseUnknownServices(task, composed, options, notes);
 
   // 4. The steps
-  const steps = drafts.map((draft, index) => {
-    const verifierBox = planVerifierBox(
-      draft,
-      agentEnv,
-      agentImage,
-      deadlines.verifierMs[index] ?? 1,
-      capabilities,
-      options,
-      notes,
-    );
-    return planStep(draft, verifierBox, deadlines, index, options, notes);
+  const steps = deadlines.map((times) => {
+    const { draft, verifierMs } = times;
+    const verifierBox = planVerifierBox(draft, agentEnv, agentImage, verifierMs, capabilities, options, notes);
+    return planStep(times, verifierBox, options, notes);
   });
   refuseUsers(drafts, capabilities, options, notes);
 
@@ -196,10 +196,8 @@ interface Draft {
 }
 
 function planStep(
-  { source, grading, networks }: Draft,
+  { draft: { source, grading, networks }, agentTimeoutMs, agentMs, verifierMs }: StepDeadlines,
   verifierBox: VerifierBoxPlan | null,
-  deadlines: Deadlines,
-  index: number,
   options: PlanOptions,
   notes: Notes,
 ): StepPlan {
@@ -219,8 +217,8 @@ function planStep(
     setup: planSetup(source, options),
     agent: {
       instruction,
-      timeoutMs: deadlines.agentTimeoutMs[index] ?? null,
-      deadlineMs: deadlines.agentMs[index] ?? 1,
+      timeoutMs: agentTimeoutMs,
+      deadlineMs: agentMs,
       user: written(source, "agent.user", ({ agent }) => agent.user).value,
       env: { ...options.agentEnv },
       network: networks.agent.policy,
@@ -237,7 +235,7 @@ function planStep(
       tests: grading.tests,
       user: written(source, "verifier.user", ({ verifier }) => verifier.user).value,
       env: verifierEnv,
-      timeoutMs: deadlines.verifierMs[index] ?? 1,
+      timeoutMs: verifierMs,
       network: networks.verifier.policy,
     },
     minReward: step?.minReward ?? null,
@@ -273,8 +271,10 @@ function planVerifierBox(
   const env = inherits ? agentEnv : resolve(task, `${table}.env`, environment.env, options, notes);
   const { verifierBaseline, verifier } = networks;
   const baseline = verifierBaseline.policy ?? environment.network;
-  const name = imageName(task, step === null ? "-verifier" : `-${step.name}-verifier`);
   const level = levels.find(({ tests }) => image.kind === "build" && tests === image.folder);
+  // What all steps have from the task is one image.
+  const isOfStep = step !== null && level !== undefined && level !== levels.at(-1);
+  const name = imageName(task, isOfStep ? `-${step.name}-verifier` : "-verifier");
   const declaring = levels.find(({ verifier: one }) => one.environment?.image);
   const compose =
     image.kind === "agent-image" ? task.files.environment.compose : ((level ?? declaring)?.tests.compose ?? null);
@@ -295,7 +295,9 @@ function planVerifierBox(
     fromHost: composed.fromHost,
     staged: image.kind === "agent-image" ? stage(task, environment) : null,
     healthcheck:
-      (!inherits || image.kind === "agent-image" ? environment.healthcheck : null) ?? composed.main?.healthcheck ?? null,
+      (!inherits || image.kind === "agent-image" ? environment.healthcheck : null) ??
+      composed.main?.healthcheck ??
+      null,
   };
   const lifetimeKey = writtenTimeouts(source).verifierKey;
   const policies = [verifierBaseline, verifier];
@@ -307,14 +309,13 @@ function planVerifierBox(
 // ---------------------------------------------------------------------------------------------------------------------------
 // Deadlines.
 
-/** Of each step, in order. */
-interface Deadlines {
+interface StepDeadlines {
+  readonly draft: Draft;
   /** The task's limit with its multiplier; `null` = none. */
-  readonly agentTimeoutMs: readonly (number | null)[];
+  readonly agentTimeoutMs: number | null;
   /** Always a number: the limit, or what the box's lifetime leaves. */
-  readonly agentMs: readonly number[];
-  readonly verifierMs: readonly number[];
-  readonly agentBoxMs: number;
+  readonly agentMs: number;
+  readonly verifierMs: number;
 }
 
 function planDeadlines(
@@ -322,49 +323,41 @@ function planDeadlines(
   drafts: readonly Draft[],
   capabilities: RuntimeCapabilities,
   options: PlanOptions,
-): Deadlines {
-  const limits = drafts.map(({ source, grading }) => ({
-    ...writtenTimeouts(source),
-    hooksMs: planHooks(source).reduce((sum, hook) => sum + hook.timeoutMs, 0),
-    setupMs: setupMs(planSetup(source, options)),
-    // What the agent's box has to wait for.
-    waits: grading.mode === "shared" || !source.isLast,
-    waitsForBox: grading.mode === "separate" && !source.isLast,
-  }));
-  const unlimitedMs = (waits: boolean): number => {
-    const phases = waits ? limits.length + limits.filter((one) => one.waits).length : 1;
+): { readonly steps: readonly StepDeadlines[]; readonly agentBoxMs: number } {
+  const { ignoreTimeouts, agentTimeoutMultiplier, verifierTimeoutMultiplier } = options;
+  // Whether the agent's box has to wait for a step's grading.
+  const waits = ({ source, grading }: Draft): boolean => grading.mode === "shared" || !source.isLast;
+  const unlimitedMs = (draft: Draft): number => {
+    const phases = waits(draft) ? drafts.length + drafts.filter(waits).length : 1;
     return unlimitedVerifierMs(phases, capabilities);
   };
-  const agentTimeoutMs = limits.map(({ agentMs }) =>
-    options.ignoreTimeouts || agentMs === null ? null : scale(agentMs, options.agentTimeoutMultiplier, options),
-  );
-  const verifierMs = limits.map((one) =>
-    options.ignoreTimeouts ? unlimitedMs(one.waits) : scale(one.verifierMs, options.verifierTimeoutMultiplier, options),
-  );
+  const limited = drafts.map((draft) => {
+    const { agentMs, verifierMs } = writtenTimeouts(draft.source);
+    return {
+      draft,
+      agentTimeoutMs: ignoreTimeouts || agentMs === null ? null : scale(agentMs, agentTimeoutMultiplier, options),
+      verifierMs: ignoreTimeouts ? unlimitedMs(draft) : scale(verifierMs, verifierTimeoutMultiplier, options),
+    };
+  });
 
-  const othersMs =
-    BOX_OVERHEAD_MS +
-    healthcheckMs(task.environment.healthcheck) +
-    limits.reduce(
-      (sum, one, index) =>
-        sum +
-        one.hooksMs +
-        one.setupMs +
-        (one.waits ? (verifierMs[index] ?? 0) : 0) +
-        (one.waitsForBox ? BOX_OVERHEAD_MS : 0),
-      0,
-    );
+  let othersMs = BOX_OVERHEAD_MS + healthcheckMs(task.environment.healthcheck);
+  for (const { draft, verifierMs } of limited) {
+    const { source, grading } = draft;
+    othersMs += planHooks(source).reduce((sum, hook) => sum + hook.timeoutMs, 0) + setupMs(planSetup(source, options));
+    if (waits(draft)) othersMs += verifierMs;
+    if (grading.mode === "separate" && !source.isLast) othersMs += BOX_OVERHEAD_MS;
+  }
   let unlimitedAgentMs = options.agentDeadlineMs ?? DEFAULT_LIFETIME_MS;
   if (capabilities.maxLifetimeMs !== null) {
     // If nothing is left, the lifetime that is asked for below is refused.
-    const limited = agentTimeoutMs.reduce<number>((sum, ms) => sum + (ms ?? 0), 0);
-    const sharing = agentTimeoutMs.filter((ms) => ms === null).length;
-    const left = Math.floor((capabilities.maxLifetimeMs - othersMs - limited) / Math.max(1, sharing));
+    const limitedMs = limited.reduce((sum, { agentTimeoutMs }) => sum + (agentTimeoutMs ?? 0), 0);
+    const sharing = limited.filter(({ agentTimeoutMs }) => agentTimeoutMs === null).length;
+    const left = Math.floor((capabilities.maxLifetimeMs - othersMs - limitedMs) / Math.max(1, sharing));
     unlimitedAgentMs = Math.min(unlimitedAgentMs, Math.max(LEAST_PHASE_MS, left));
   }
-  const agentMs = agentTimeoutMs.map((ms) => ms ?? unlimitedAgentMs);
-  const agentBoxMs = Math.min(othersMs + agentMs.reduce((sum, ms) => sum + ms, 0), MAX_DURATION_MS);
-  return { agentTimeoutMs, agentMs, verifierMs, agentBoxMs };
+  const steps = limited.map((one) => ({ ...one, agentMs: one.agentTimeoutMs ?? unlimitedAgentMs }));
+  const agentBoxMs = Math.min(othersMs + steps.reduce((sum, { agentMs }) => sum + agentMs, 0), MAX_DURATION_MS);
+  return { steps, agentBoxMs };
 }
 
 function scale(ms: number, specific: number | undefined, options: PlanOptions): number {

@@ -9,7 +9,7 @@ import { isRegradeError, RegradeError } from "./regrade-error.ts";
 import { regradeTrial, type RegradeOptions } from "./regrade.ts";
 import type { TrialResult } from "./result.ts";
 import type { Rewards } from "./reward.ts";
-import { digestTask } from "./task-digest.ts";
+import { digestOf } from "./task-digest.ts";
 import type { Task } from "./task.ts";
 import { messageOf } from "./trial-error.ts";
 import { makeTrialName } from "./trial-folder.ts";
@@ -94,12 +94,6 @@ export async function regradeJob(
 
   const outcomes: RegradeOutcome[] = [];
   let next = 0;
-  const digests = new Map<Task, Promise<string | null>>();
-  const digestOf = (task: Task): Promise<string | null> => {
-    const digest = digests.get(task) ?? digestTask(task.directory);
-    digests.set(task, digest);
-    return digest;
-  };
   const gradeSome = async (): Promise<void> => {
     for (let one = planned[next++]; one !== undefined && options.signal?.aborted !== true; one = planned[next++]) {
       const outcome = await regradeOne(one.folder, one.name);

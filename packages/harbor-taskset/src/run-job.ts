@@ -2,6 +2,7 @@ import { mkdir, readdir, rm } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import type { RuntimeDriver } from "@breakwater/runtime-api";
 
+import { nameOf } from "./agents.ts";
 import { imageSource } from "./boxes.ts";
 import { readJson } from "./durable.ts";
 import { prepareImageOnce } from "./image-preparation.ts";
@@ -14,7 +15,7 @@ import type { Retried, TrialResult } from "./result.ts";
 import { goOnWith, retryOf, type RetryPolicy } from "./retry-policy.ts";
 import { conduct, type Conduct, type RunTrialOptions } from "./run-trial.ts";
 import { loadWork } from "./saved-work.ts";
-import { digestTask } from "./task-digest.ts";
+import { digestOf, digestTask } from "./task-digest.ts";
 import type { Task } from "./task.ts";
 import { makeTrialName, TrialFolder } from "./trial-folder.ts";
 
@@ -126,7 +127,7 @@ async function listTrials(tasks: readonly Task[], { attempts = 1 }: RunJobOption
   const trials: StoredTrial[] = [];
   const names = new Set<string>();
   for (const task of tasks) {
-    const digest = await digestTask(task.directory);
+    const digest = await digestOf(task);
     for (let attempt = 1; attempt <= attempts; attempt++) {
       let name = makeTrialName(task.shortName);
       while (names.has(name)) name = makeTrialName(task.shortName);
@@ -169,10 +170,6 @@ function settingsOf(options: RunJobOptions): Readonly<Record<string, unknown>> {
     ...trialOptions,
   };
   return JSON.parse(JSON.stringify(settings)) as Record<string, unknown>;
-}
-
-function nameOf({ name }: { readonly name: string }): string {
-  return name === "" ? "agent" : name;
 }
 
 async function differencesTo(

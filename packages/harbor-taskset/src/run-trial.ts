@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import type { Runtime, RuntimeCapabilities, RuntimeDriver } from "@breakwater/runtime-api";
 
-import type { Agent } from "./agents.ts";
+import { nameOf, type Agent } from "./agents.ts";
 import { describePlan } from "./describe-plan.ts";
 import { EventLog, type TrialEvent } from "./events.ts";
 import { followPlan, gradeSavedWork } from "./follow-plan.ts";
@@ -17,7 +17,7 @@ import { writeResult } from "./result-files.ts";
 import type { RegradedFrom, Retried, StepOutcome, StepResult, TrialResult } from "./result.ts";
 import { combineRewards, headlineReward, type Rewards } from "./reward.ts";
 import { loadWork, restoreRecord, type SavedWork } from "./saved-work.ts";
-import { digestTask } from "./task-digest.ts";
+import { digestOf } from "./task-digest.ts";
 import type { Task } from "./task.ts";
 import { describeFailure, isWithoutVerdict, messageOf, TrialFailure, type TrialError } from "./trial-error.ts";
 import { checkTrialName, makeTrialName, TrialFolder } from "./trial-folder.ts";
@@ -170,9 +170,9 @@ export async function conduct(task: Task, options: RunTrialOptions, how: Conduct
     const facts: HarborFacts = {
       id: randomUUID(),
       task,
-      digest: await digestTask(task.directory),
+      digest: await digestOf(task),
       options,
-      agentName: options.agent.name === "" ? "agent" : options.agent.name,
+      agentName: nameOf(options.agent),
       outputDir: options.outputDir,
       at: (type, step) => events.lastAt(type, step),
       recorded: how.record?.recorded,

@@ -2,6 +2,7 @@ import { createHash } from "node:crypto";
 import { createReadStream } from "node:fs";
 
 import { FolderProblem, isTaskFile, listTaskFolder, type FolderLimits } from "./task-folder.ts";
+import type { Task } from "./task.ts";
 
 const LIMITS: FolderLimits = { maxEntries: 100_000, maxBytes: 8 * 1024 ** 3 };
 const FILES = ["task.toml", "instruction.md", "README.md", "trajectory.json"];
@@ -30,6 +31,15 @@ export async function digestTask(directory: string): Promise<string | null> {
     if (error instanceof FolderProblem || (error as NodeJS.ErrnoException).code !== undefined) return null;
     throw error;
   }
+}
+
+const digests = new WeakMap<Task, Promise<string | null>>();
+
+/** `digestTask` of a loaded task, worked out once for all its trials. */
+export function digestOf(task: Task): Promise<string | null> {
+  const digest = digests.get(task) ?? digestTask(task.directory);
+  digests.set(task, digest);
+  return digest;
 }
 
 async function digestFile(path: string): Promise<string> {
