@@ -22,7 +22,13 @@ export { runExec } from "./exec-session.ts";
 export type { AbnormalEnd, ExecCall, ExecRequest, ExecTransport } from "./exec-session.ts";
 export { failure, NOT_SENT } from "./failure.ts";
 export type { Fail } from "./failure.ts";
-export { boxImage, HOLD_LIFETIME_EXIT_CODE, HOLD_START_EXIT_CODE, holdArgv, programEnvironment } from "./first-process.ts";
+export {
+  boxImage,
+  HOLD_LIFETIME_EXIT_CODE,
+  HOLD_START_EXIT_CODE,
+  holdArgv,
+  programEnvironment,
+} from "./first-process.ts";
 export type { ImageConfig } from "./first-process.ts";
 export { askHelper, interfaces, killProcesses } from "./in-box.ts";
 export type { HelperContext } from "./in-box.ts";
