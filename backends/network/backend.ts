@@ -225,7 +225,7 @@ export async function startListeners(
     await endChild(child);
     await rm(folder, { recursive: true, force: true });
   };
-  const deadline = Date.now() + 10_000;
+  const deadline = Date.now() + 60_000;
   while (!existsSync(settings.readyFile)) {
     if (child.exitCode !== null || Date.now() > deadline) {
       await close();
