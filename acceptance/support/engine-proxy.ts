@@ -6,10 +6,10 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 
 /**
- * What becomes of a call. `refuse`: it is answered with 500 and not passed on. `lie`: the same with 200. `stall`: never answered, not passed on.
+ * What becomes of a call. `refuse`: it is answered with 500 and not passed on. `full`: the same with 429. `lie`: the same with 200. `stall`: never answered, not passed on.
  * `cut`: passed on, and the connection ends without an answer.
  */
-export type Fault = "refuse" | "lie" | "stall" | "cut";
+export type Fault = "refuse" | "full" | "lie" | "stall" | "cut";
 
 export interface FaultyCall {
   readonly method: string;
@@ -40,9 +40,10 @@ export class EngineProxy implements AsyncDisposable {
     this.#server = createServer((call, response) => {
       const fault = this.#faultOf(call);
       if (fault === "stall") return;
-      if (fault === "refuse" || fault === "lie") {
+      if (fault === "refuse" || fault === "full" || fault === "lie") {
         call.resume();
-        response.writeHead(fault === "lie" ? 200 : 500, { "Content-Type": "application/json" });
+        const status = { refuse: 500, full: 429, lie: 200 }[fault];
+        response.writeHead(status, { "Content-Type": "application/json" });
         response.end(JSON.stringify(fault === "lie" ? {} : { message: "something went wrong" }));
         return;
       }

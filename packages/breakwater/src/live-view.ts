@@ -71,7 +71,8 @@ export class LiveView {
   #summary(): string {
     const { trials, ended, graded, meanReward, elapsedMs } = this.totals;
     const endedNow = ended - (this.#endedBefore ?? ended);
-    const left = endedNow > 0 ? `about ${duration((elapsedMs / endedNow) * (trials - ended))} left` : "";
+    const left =
+      endedNow > 0 && ended < trials ? `about ${duration((elapsedMs / endedNow) * (trials - ended))} left` : "";
     const mean = meanReward === null ? "" : `mean reward ${round(meanReward.mean)}`;
     const parts = [`${ended} of ${trials} ended`, `${graded} with rewards`, mean, duration(elapsedMs), left];
     return parts.filter((part) => part !== "").join(", ");

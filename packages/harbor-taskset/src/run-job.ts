@@ -296,6 +296,7 @@ class Job {
 
   /** In the order of the trials, in the background. What fails is the trials' to say: they ask again. */
   prepareImages(plans: readonly TrialPlan[]): void {
+    if (this.#turns.length === 0) return;
     const images = new Map<string, { readonly image: PlannedImage; readonly timeoutMs: number }>();
     for (const { agentBox, steps } of plans) {
       for (const { image, imageTimeoutMs } of [agentBox, ...steps.flatMap(({ verifier }) => verifier.box ?? [])]) {
