@@ -5,7 +5,7 @@ import { createInterface } from "node:readline";
 import type { RuntimeSpecInput } from "@breakwater/runtime-api";
 import type { DriverModule } from "./options.ts";
 
-const ANSWER_TIMEOUT_MS = 60_000;
+const ANSWER_TIMEOUT_MS = 180_000;
 
 /** Runs in a process of its own: starts one box, says so, and does what it is told. */
 const PROGRAM = `
