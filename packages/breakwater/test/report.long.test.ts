@@ -27,7 +27,7 @@ const ATTACKS = [
 ].join("\n");
 
 const BIN = join(import.meta.dirname, "../src/bin.ts");
-const TIMEOUT_MS = 400_000;
+const TIMEOUT_MS = 900_000;
 /** A browser is installed, thousands of files are made. */
 const HOOK_TIMEOUT_MS = 900_000;
 vi.setConfig({ testTimeout: TIMEOUT_MS });
