@@ -66,6 +66,8 @@ export interface TaskOptions {
   readonly mode: "shared" | "separate";
   readonly artifacts?: readonly string[];
   readonly environment?: readonly string[];
+  /** Further lines of `[agent]`. */
+  readonly agent?: readonly string[];
   /** Further lines after those of `[verifier]`. */
   readonly verifier?: readonly string[];
   readonly agentTimeoutSeconds?: number;
@@ -74,12 +76,14 @@ export interface TaskOptions {
 
 /** A `task.toml` for the test image, without a network. */
 export function taskFile(options: TaskOptions): string {
-  const { mode, artifacts = [], verifier = [], agentTimeoutSeconds = 300, verifierTimeoutSeconds = 300 } = options;
+  const { mode, artifacts = [], agent = [], verifier = [] } = options;
+  const { agentTimeoutSeconds = 300, verifierTimeoutSeconds = 300 } = options;
   const environment = options.environment ?? [`docker_image = "${image}"`];
   return [
     `artifacts = ${JSON.stringify(artifacts)}`,
     "[agent]",
     `timeout_sec = ${agentTimeoutSeconds}`,
+    ...agent,
     "[environment]",
     ...environment,
     'network_mode = "no-network"',
