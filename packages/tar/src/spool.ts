@@ -160,13 +160,20 @@ class SpoolWriter {
     if (this.#pendingBytes >= 256 * 1024) await this.#flush();
   }
 
+  /** As they are, without a copy: what is given away at once costs memory until the collector finds it. */
   async #flush(): Promise<void> {
-    const bytes = Buffer.concat(this.#pending, this.#pendingBytes);
-    const start = this.#position - bytes.length;
+    let rest = this.#pending;
+    let at = this.#position - this.#pendingBytes;
     this.#pending = [];
     this.#pendingBytes = 0;
-    for (let at = 0; at < bytes.length;) {
-      at += (await this.#handle.write(bytes, at, bytes.length - at, start + at)).bytesWritten;
+    while (rest.length > 0) {
+      let { bytesWritten } = await this.#handle.writev(rest, at);
+      at += bytesWritten;
+      rest = rest.flatMap((bytes) => {
+        const written = Math.min(bytes.length, bytesWritten);
+        bytesWritten -= written;
+        return written === bytes.length ? [] : [bytes.subarray(written)];
+      });
     }
   }
 }
