@@ -99,18 +99,7 @@ export class PublicNetwork {
     // Never twice the same name: two makers at one moment would get two networks of it, and then an engine starts no box on either, whatever
     // id it is given (seen on 20.10).
     const name = this.#isShared ? `${this.#name}-${randomBytes(4).toString("hex")}` : this.#name;
-    const { Id: made } = await this.#engine.json<{ readonly Id: string }>(clock, {
-      method: "POST",
-      path: "/networks/create",
-      body: {
-        Name: name,
-        CheckDuplicate: true,
-        Driver: "bridge",
-        Internal: false,
-        ...(this.#isShared ? { Options: NO_TRAFFIC_BETWEEN_BOXES } : {}),
-        Labels: { [LABELS.role]: NETWORK_ROLE, [BRIDGE_LABEL]: this.#name },
-      },
-    });
+    const made = await this.#create(clock, name);
     const all = await this.#all(clock);
     const [oldest] = all;
     if (oldest === undefined) throw this.#unusable("was removed by something else");
@@ -118,6 +107,33 @@ export class PublicNetwork {
     const own = all.find(({ Id }) => Id === made);
     if (own !== undefined && own !== oldest) await removeNetworkIfUnused(this.#engine, clock, this.#idOf(own));
     return this.#check(oldest);
+  }
+
+  /** Gives its id. Throws `ERR_BACKEND_QUOTA` where no addresses are left for one more network. */
+  async #create(clock: Deadline, name: string): Promise<string> {
+    const body = {
+      Name: name,
+      CheckDuplicate: true,
+      Driver: "bridge",
+      Internal: false,
+      ...(this.#isShared ? { Options: NO_TRAFFIC_BETWEEN_BOXES } : {}),
+      Labels: { [LABELS.role]: NETWORK_ROLE, [BRIDGE_LABEL]: this.#name },
+    };
+    try {
+      const call = { method: "POST", path: "/networks/create", body } as const;
+      return (await this.#engine.json<{ readonly Id: string }>(clock, call)).Id;
+    } catch (error) {
+      // The call names nothing that could be missing or wrong but an address pool, which the engine chooses: 404 of Docker 20.10 [seen], 400 of newer ones.
+      if (!isStatus(error, 400, 404)) throw error;
+      throw new RuntimeError({
+        code: "ERR_BACKEND_QUOTA",
+        driver: DRIVER,
+        operation: "start",
+        message: `the engine has no addresses for the network ${name} (${error.detail}); remove networks that nobody needs, or give it more address pools`,
+        retryable: true,
+        cause: error,
+      });
+    }
   }
 
   #idOf(network: NetworkInspection): string {
