@@ -150,8 +150,11 @@ export class SharedNetwork {
     return this.#network.egressReport;
   }
 
+  /** Those who share it do not reach each other by a proxy. */
   environmentFor(policy: NetworkPolicy): Readonly<Record<string, string>> {
-    return this.#network.environmentFor(policy);
+    const env = this.#network.environmentFor(policy);
+    const direct = Object.entries(env).filter(([name]) => name.toLowerCase() === "no_proxy");
+    return { ...env, ...Object.fromEntries(direct.map(([name, hosts]) => [name, [hosts, ...this.#names].join(",")])) };
   }
 
   async #keeper(clock: Deadline): Promise<ContainerInspection> {
