@@ -27,8 +27,8 @@ const (
 	maxDatagramBytes = 1232
 	// What a connection holds at most for each direction, and only while the other side does not take it.
 	pumpBytes = 16 << 10
-	// What the kernel may hold of a connection for each direction. Left to itself it takes megabytes.
-	kernelBytes     = 128 << 10
+	// What the kernel may hold of a connection for each direction; it doubles the number. Left to itself it takes megabytes.
+	kernelBytes     = 32 << 10
 	questionTimeout = 5 * time.Second
 	dialTimeout     = 10 * time.Second
 	lingerTimeout   = 2 * time.Second
