@@ -13,7 +13,7 @@ import type { PlannedImage, TrialPlan } from "./plan.ts";
 import { planTrial } from "./plan-trial.ts";
 import type { Retried, TrialResult } from "./result.ts";
 import { goOnWith, retryOf, type RetryPolicy } from "./retry-policy.ts";
-import { conduct, type Conduct, type RunTrialOptions } from "./run-trial.ts";
+import { conduct, mayGradeAgain, type Conduct, type RunTrialOptions } from "./run-trial.ts";
 import { loadWork } from "./saved-work.ts";
 import { digestOf, digestTask } from "./task-digest.ts";
 import type { Task } from "./task.ts";
@@ -260,6 +260,7 @@ class Job {
       const hasWork = await this.#hasWork(name);
       const next = result === null ? (hasWork ? "grading" : "trial") : await this.#nextOf(result, hasWork);
       if (result !== null && next === null) {
+        if (!mayGradeAgain(result)) await this.#removeWork(name);
         await this.#files.addTrial(name);
         yield result;
         continue;
@@ -283,6 +284,12 @@ class Job {
     const again = retryOf(result, retries, hasWork, this.#options);
     if (again !== null) await this.#files.addRetry(result.trial, retried(result, again));
     return again;
+  }
+
+  /** Its process was ended after the result was on disk, and before what it had come from was removed. */
+  async #removeWork(name: string): Promise<void> {
+    const folder = await TrialFolder.reopen(this.#directory, name).catch(() => null);
+    await folder?.[Symbol.asyncDispose]();
   }
 
   async #hasWork(name: string): Promise<boolean> {
