@@ -8,15 +8,10 @@ import { rename, rm, writeFile } from "node:fs/promises";
 import { type AddressInfo, createServer } from "node:net";
 import { join } from "node:path";
 import Dockerode from "dockerode";
-import Fastify, { type FastifyInstance } from "fastify";
-import { admin } from "./admin.ts";
 import { type Boxes, ContainerBoxes, ensureNetwork, removeBoxes, removeNetwork } from "./box.ts";
-import { controlPlane } from "./control-plane.ts";
-import { Emulator, observe } from "./emulator.ts";
-import { gateway } from "./gateway.ts";
+import { Emulator } from "./emulator.ts";
 import { ProcessBoxes } from "./process-boxes.ts";
-
-const MAX_JSON_BYTES = 4 * 1024 * 1024;
+import { servers } from "./servers.ts";
 
 function required(name: string): string {
   const value = process.env[name];
@@ -67,21 +62,7 @@ const machine: Machine =
     : { boxes: new ProcessBoxes(engine, folder, images), reachable: null, end: async () => undefined };
 const emulator = new Emulator(`pit_${randomBytes(24).toString("hex")}`, machine.boxes);
 
-function server(): FastifyInstance {
-  return Fastify({ bodyLimit: MAX_JSON_BYTES, forceCloseConnections: true, keepAliveTimeout: 60_000 });
-}
-
-const control = server();
-observe(control, emulator, "control", ({ headers }) => headers.authorization === `Bearer ${emulator.apiKey}`);
-void control.register(async (app) => controlPlane(app, emulator), { prefix: "/api/v1" });
-void control.register(async (app) => admin(app, emulator));
-
-const data = server();
-observe(data, emulator, "gateway", ({ headers }) => {
-  const token = headers.authorization?.replace(/^Bearer /, "") ?? "";
-  return emulator.sandboxes.all.some(({ tokens }) => (tokens.get(token) ?? 0) > Date.now());
-});
-void data.register(async (app) => gateway(app, emulator));
+const { control, data } = servers(emulator);
 
 emulator.gatewayUrl = await data.listen({ host: "127.0.0.1", port: 0 });
 const url = await control.listen({ host: "127.0.0.1", port: 0 });

@@ -127,15 +127,19 @@ export class Jobs {
     const text = JSON.stringify(request);
     const helper = `exec ${BOX_HELPER_PATH} jobs`;
     let command = `${helper} '${text}'`;
+    let path: string | undefined;
     if (Buffer.byteLength(command) > MAX_COMMAND_BYTES) {
       this.#calls += 1;
-      const path = `${CALLS_FOLDER}/${this.#calls}-${randomUUID().slice(0, 8)}`;
-      await this.#gateway.upload(clock, path, Buffer.from(text));
+      path = `${CALLS_FOLDER}/${this.#calls}-${randomUUID().slice(0, 8)}`;
       command = `${helper} --file ${path}`;
     }
     const timeoutMs = request.waitMs + COMMAND_GRACE_MS;
     let attempts = 0;
-    const onAttempt = (): void => void (attempts += 1);
+    const onAttempt = async (): Promise<void> => {
+      attempts += 1;
+      // Our helper has removed it when it was there.
+      if (path !== undefined) await this.#gateway.upload(clock, path, Buffer.from(text));
+    };
     const result = await this.#gateway.run(clock, { command, timeoutMs, user: "0:0", onAttempt });
     return parseAnswers(result, attempts === 1);
   }

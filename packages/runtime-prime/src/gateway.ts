@@ -28,8 +28,8 @@ export interface Command {
   readonly user: string | null;
   /** Default is the root. `null` = the image's. */
   readonly cwd?: string | null | undefined;
-  /** Called for each attempt. */
-  readonly onAttempt?: (() => void) | undefined;
+  /** Called before each attempt. */
+  readonly onAttempt?: (() => void | Promise<void>) | undefined;
 }
 
 /** The data plane of one sandbox. */
@@ -62,11 +62,12 @@ export class Gateway {
       timeout: Math.ceil(timeoutMs / 1000),
       ...(user === null ? {} : { user }),
     };
-    const request = (): GatewayCall => {
-      onAttempt?.();
-      return { method: "POST", path: "/exec", json, timeoutMs: timeoutMs + EXEC_GRACE_MS };
+    const request = { method: "POST", path: "/exec", json, timeoutMs: timeoutMs + EXEC_GRACE_MS } as const;
+    const send = async (access: GatewayAccess): Promise<CommandResult> => {
+      await onAttempt?.();
+      return this.#call(clock, commandResultSchema, access, request);
     };
-    return this.repeat(clock, (access) => this.#call(clock, commandResultSchema, access, request()), isStarting);
+    return this.repeat(clock, send, isStarting);
   }
 
   /** Puts a file at an absolute path whose folder exists. Throws `ServiceError`, or `Error` if not all of it arrived. */

@@ -42,9 +42,11 @@ const waive: Readonly<Record<string, string>> = {
   "limits.memory-swap": BOUNDS,
 };
 
-/** Further ones of containers, in which every program takes the image's own shell. */
+/** Further ones of containers: every program takes the image's own shell there, and is kept by our helper, with a folder and a socket for as long as it runs. */
 export const waiveContainer: Readonly<Record<string, string>> = {
   ...waive,
+  "files.leaves-no-trace": "https://docs.primeintellect.ai/sandboxes/sdk",
+  "isolation.no-control-socket": "https://docs.primeintellect.ai/sandboxes/sdk",
   "exec.box-without-programs": "https://docs.primeintellect.ai/sandboxes/sdk",
   "files.own-tools": "https://docs.primeintellect.ai/sandboxes/sdk",
 };
