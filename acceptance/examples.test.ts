@@ -1,5 +1,5 @@
 import { readdir } from "node:fs/promises";
-import { join } from "node:path";
+import { join, relative } from "node:path";
 import { afterAll, describe, expect, test } from "vitest";
 import {
   loadTask,
@@ -10,7 +10,6 @@ import {
   type Agent,
   type TrialResult,
 } from "@breakwater/harbor-taskset";
-import { existsSync } from "node:fs";
 import { Workbench } from "./support/trials.ts";
 
 /* The example tasks do what they are there to show: their solution passes, and an untouched environment does not. */
@@ -24,8 +23,13 @@ async function run(name: string, agent: Agent): Promise<TrialResult> {
   return runTrial(task, { driver: workbench.driver, agent, outputDir: await workbench.folder("examples") });
 }
 
-// The folders that are no tasks themselves need a network: the matrix of policies runs them.
-const tasks = (await readdir(EXAMPLES)).filter((name) => existsSync(join(EXAMPLES, name, "task.toml")));
+// The folders whose names begin with "network" need a network: the matrix of policies runs them.
+const folders = await readdir(EXAMPLES, { recursive: true, withFileTypes: true });
+const tasks = folders
+  .filter(({ name }) => name === "task.toml")
+  .map(({ parentPath }) => relative(EXAMPLES, parentPath))
+  .filter((name) => !name.startsWith("network"))
+  .sort();
 
 describe.concurrent("every example", () => {
   test.for(tasks)("%s: 1 with its solution, 0 with nothing", async (name) => {

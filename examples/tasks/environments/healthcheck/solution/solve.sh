@@ -1,0 +1,3 @@
+#!/bin/sh
+set -e
+cp /run-state/ready /app/ready.txt

@@ -1,0 +1,3 @@
+#!/bin/sh
+set -e
+whoami >/app/name.txt

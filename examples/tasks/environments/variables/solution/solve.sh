@@ -1,0 +1,3 @@
+#!/bin/sh
+set -e
+echo "$GREETING$EXPECTED" >/app/greeting.txt

@@ -1,0 +1,3 @@
+#!/bin/sh
+set -e
+sed 's/ NAME.*//' template.txt >greeting.conf

@@ -1,0 +1,3 @@
+#!/bin/sh
+set -e
+/app/greet.sh Ada >/app/out.txt

@@ -1,0 +1,6 @@
+#!/bin/sh
+if test "$(cat /app/first.txt)" = ok && test "$(cat /app/second.txt)" = ok && test -e /app/agent-only.txt && ! test -e /image-context.txt; then
+  echo 1
+else
+  echo 0
+fi >/logs/verifier/reward.txt
