@@ -134,7 +134,7 @@ export class Engine implements AsyncDisposable {
     const { protocol } = address.connection as { protocol?: string };
     if (protocol === "ssh") {
       // dockerode makes an agent of its own for each of these.
-      const client = new Dockerode(address.connection);
+      const client = new Dockerode(address.connection as Dockerode.DockerOptions);
       return { address, calls: client, hijacks: client };
     }
     const { Agent } = protocol === "https" ? https : http;
@@ -200,7 +200,10 @@ export async function createContainer(engine: Engine, name: string, body: object
 
 function dockerode(address: EngineAddress, agent: http.Agent): Dockerode {
   // dockerode passes the agent on; its types do not know.
-  const connection: Dockerode.DockerOptions & { readonly agent: http.Agent } = { ...address.connection, agent };
+  const connection: Dockerode.DockerOptions & { readonly agent: http.Agent } = {
+    ...(address.connection as Dockerode.DockerOptions),
+    agent,
+  };
   return new Dockerode(connection);
 }
 

@@ -2,7 +2,6 @@ import { constants } from "node:fs";
 import { access, readFile } from "node:fs/promises";
 import { homedir } from "node:os";
 import { join } from "node:path";
-import type Dockerode from "dockerode";
 
 /** What `dockerDriver` takes. Every key has a default; nothing is contacted before the first operation. */
 export interface DockerDriverOptions {
@@ -32,10 +31,11 @@ export interface DockerDriverOptions {
 /** The variables of the environment that count; a parameter, so that the rules can be tested. */
 export type Environment = Readonly<Record<string, string | undefined>>;
 
-/** How to connect, in dockerode's words, and what to call it in messages. */
+/** How to connect, and what to call it in messages. */
 export interface EngineAddress {
   readonly label: string;
-  readonly connection: Dockerode.DockerOptions;
+  /** What dockerode takes (`DockerOptions`). Not by its type: who uses this package may not have that, and needs no more than the rest of this file. */
+  readonly connection: Readonly<Record<string, unknown>>;
 }
 
 /** The sockets that are tried when nothing names an engine, in order. */
@@ -78,12 +78,12 @@ export async function engineAddress(
   if (host.startsWith("unix://") || host.startsWith("/")) {
     const socketPath = host.startsWith("/") ? host : host.slice("unix://".length);
     if (!socketPath.startsWith("/")) throw badAddress(host);
-    return { label: `unix://${socketPath}`, connection: { ...nothing, socketPath } as Dockerode.DockerOptions };
+    return { label: `unix://${socketPath}`, connection: { ...nothing, socketPath } };
   }
   if (host.startsWith("npipe://")) {
     return {
       label: host,
-      connection: { ...nothing, socketPath: host.slice("npipe://".length) } as Dockerode.DockerOptions,
+      connection: { ...nothing, socketPath: host.slice("npipe://".length) },
     };
   }
   let url: URL;
@@ -96,14 +96,14 @@ export async function engineAddress(
   if (url.protocol === "ssh:") {
     const sshOptions = { agent: environment["SSH_AUTH_SOCK"] };
     const connection = { ...address, protocol: "ssh", port: url.port || 22, username: url.username, sshOptions };
-    return { label: host, connection: connection as Dockerode.DockerOptions };
+    return { label: host, connection };
   }
   if (!["tcp:", "http:", "https:"].includes(url.protocol) || url.hostname === "") throw badAddress(host);
   const verified = Boolean(environment["DOCKER_TLS_VERIFY"]) && environment["DOCKER_TLS_VERIFY"] !== "0";
   const certPath = options.certPath ?? environment["DOCKER_CERT_PATH"];
   const secure = url.protocol === "https:" || url.port === "2376" || (url.protocol === "tcp:" && verified);
   const port = Number(url.port || (secure ? 2376 : 2375));
-  if (!secure) return { label: host, connection: { ...address, port, protocol: "http" } as Dockerode.DockerOptions };
+  if (!secure) return { label: host, connection: { ...address, port, protocol: "http" } };
   const certificates =
     certPath === undefined
       ? {}
@@ -114,7 +114,7 @@ export async function engineAddress(
         };
   return {
     label: host,
-    connection: { ...address, port, protocol: "https", ...certificates } as Dockerode.DockerOptions,
+    connection: { ...address, port, protocol: "https", ...certificates },
   };
 }
 
