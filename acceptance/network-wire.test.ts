@@ -19,9 +19,31 @@ const { hostileNames, rebinding, sites } = fakeInternet;
 const PROGRAM = await readFile(join(import.meta.dirname, "support/wire.py"), "utf8");
 const HOSTILE = Object.keys(hostileNames);
 const REBOUND = `r${randomBytes(6).toString("hex")}.${rebinding.below}`;
+/** On the list, and not of the internet. */
+const LISTED_GROUND = [
+  "10.77.7.7",
+  "192.168.77.7",
+  "100.64.7.7",
+  "127.0.0.1",
+  "169.254.169.254",
+  "224.0.0.1",
+  "255.255.255.255",
+  "[::1]",
+  "[fe80::1]",
+  "[fd00:ec2::254]",
+  "[::ffff:10.77.7.7]",
+  "[64:ff9b::7f00:1]",
+];
 const POLICY: NetworkPolicy = {
   mode: "allowlist",
-  hosts: ["example.com", "*.example.net", "1.1.1.1", "10.77.7.7", "127.0.0.1", "169.254.169.254", REBOUND, ...HOSTILE],
+  hosts: [
+    "example.com",
+    "*.example.net",
+    "1.1.1.1",
+    REBOUND,
+    ...HOSTILE,
+    ...LISTED_GROUND.map((address) => address.replace(/^\[(.*)\]$/, "$1")),
+  ],
 };
 
 const [HTTP, TLS, PROXY] = [80, 443, 3128];
@@ -32,6 +54,8 @@ interface Conversation {
   readonly send: readonly string[];
   /** After that TLS with this name; empty for none. */
   readonly sni?: string;
+  /** Through a program of the box that passes everything on. */
+  readonly relayed?: boolean;
 }
 
 interface Row extends Conversation {
@@ -126,7 +150,7 @@ const rows: readonly Row[] = [
     answers: FORBIDDEN,
     rule: "not-listed",
   },
-  ...["10.77.7.7", "127.0.0.1", "169.254.169.254"].map((address): Row => ({
+  ...LISTED_GROUND.map((address): Row => ({
     what: `CONNECT to ${address}, which is listed`,
     port: PROXY,
     send: [connect(`${address}:443`)],
@@ -140,15 +164,74 @@ const rows: readonly Row[] = [
     answers: FORBIDDEN,
     rule: "not-public",
   })),
-  ...["localhost:443", "[::1]:443", "0.0.0.0:443", "[::ffff:10.77.7.7]:443", "0x7f000001:443", "127.1:443"].map(
-    (target): Row => ({
-      what: `CONNECT to ${target}`,
-      port: PROXY,
-      send: [connect(target)],
-      answers: REFUSED,
-      rule: "*",
-    }),
-  ),
+  ...[
+    "localhost:443",
+    "a.localhost:443",
+    "0.0.0.0:443",
+    "[::]:443",
+    "2130706433:443",
+    "0x7f000001:443",
+    "0177.0.0.1:443",
+    "127.1:443",
+    "127.0.0.1.:443",
+    "[::ffff:7f00:1]:443",
+  ].map((target): Row => ({
+    what: `CONNECT to ${target}`,
+    port: PROXY,
+    send: [connect(target)],
+    answers: REFUSED,
+    rule: "*",
+  })),
+  {
+    what: "CONNECT to a listed host through a relay in the box",
+    port: PROXY,
+    relayed: true,
+    send: [connect("example.com:443")],
+    sni: "example.com",
+    answers: /^HTTP/,
+  },
+  {
+    what: "CONNECT to another host through a relay in the box",
+    port: PROXY,
+    relayed: true,
+    send: [connect("example.org:443")],
+    answers: FORBIDDEN,
+    rule: "not-listed",
+  },
+  {
+    what: "CONNECT to port 80, and requests to its host",
+    port: PROXY,
+    send: [connect("example.com:80"), get("/", "example.com")],
+    answers: /^HTTP\/1\.1 200.*\r\n\r\nHTTP\/1\.1 (?:200|404)/s,
+  },
+  {
+    what: "CONNECT to port 80, and a request to another host, which is listed too",
+    port: PROXY,
+    send: [connect("example.com:80"), get("/", "www.example.net")],
+    answers: /^HTTP\/1\.1 200.*\r\n\r\nHTTP\/1\.1 403/s,
+    rule: "host-mismatch",
+  },
+  {
+    what: "CONNECT to port 80 of another host",
+    port: PROXY,
+    send: [connect("example.org:80")],
+    answers: FORBIDDEN,
+    rule: "not-listed",
+  },
+  {
+    what: "credentials for a proxy, which nobody asks for",
+    port: PROXY,
+    send: [get("http://example.com/", "example.com", "Proxy-Authorization: Basic eDp5")],
+    answers: /^HTTP\/1\.1 (?:200|404)/,
+  },
+  {
+    what: "two requests at once",
+    port: PROXY,
+    send: [keep("http://example.com/first", "example.com") + get("http://example.org/", "example.org")],
+    answers: /^HTTP\/1\.1 404.*HTTP\/1\.1 403/s,
+    rule: "not-listed",
+    arrives: true,
+  },
   {
     what: "another name in the greeting than in CONNECT",
     port: PROXY,
@@ -389,11 +472,16 @@ describe.skipIf(notSealed !== null)("[network.wire] what passes the gateway", ()
     return answers.map(({ data, end }) => (data === "" ? end : data.replace("\u0015\u0003", "[TLS alert]")));
   }
 
-  it.each(rows)("$what", async ({ port, send, sni, answers, rule, arrives = rule === undefined }) => {
+  it.each(rows)("$what", async ({ port, send, sni, relayed, answers, rule, arrives = rule === undefined }) => {
     const token = `t${randomBytes(6).toString("hex")}`;
     const before = (await box.report()).egress?.deniedCount ?? 0;
-    const conversation = { port, send: send.map((part) => part.replaceAll("TOKEN", token)) };
-    const [answer] = await say([sni === undefined ? conversation : { ...conversation, sni }]);
+    const conversation = {
+      port,
+      send: send.map((part) => part.replaceAll("TOKEN", token)),
+      ...(sni === undefined ? {} : { sni }),
+      ...(relayed === undefined ? {} : { relayed }),
+    };
+    const [answer] = await say([conversation]);
     expect(answer).toMatch(answers);
 
     const { egress } = await box.report();

@@ -1,5 +1,5 @@
 """Talks to a port of the box's loopback byte by byte: `python3 -c THIS JSON`, a list of conversations. Prints a JSON list of what came back."""
-import json, socket, ssl, sys, time
+import json, socket, ssl, sys, threading, time
 from concurrent.futures import ThreadPoolExecutor
 
 SECONDS = 8
@@ -24,8 +24,32 @@ def receive(it):
     return data, "open"
 
 
+def pump(source, target):
+    try:
+        while chunk := source.recv(65536):
+            target.sendall(chunk)
+        target.shutdown(socket.SHUT_WR)
+    except OSError:
+        target.close()
+
+
+def relay(port):
+    """The port of a relay that passes one connection on."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve():
+        client = listener.accept()[0]
+        server = socket.create_connection(("127.0.0.1", port), SECONDS)
+        for ends in [(client, server), (server, client)]:
+            threading.Thread(target=pump, args=ends, daemon=True).start()
+
+    threading.Thread(target=serve, daemon=True).start()
+    return listener.getsockname()[1]
+
+
 def converse(row):
-    it = socket.create_connection(("127.0.0.1", row["port"]), SECONDS)
+    port = relay(row["port"]) if row.get("relayed") else row["port"]
+    it = socket.create_connection(("127.0.0.1", port), SECONDS)
     try:
         for part in row["send"]:
             it.sendall(part.encode("latin1"))

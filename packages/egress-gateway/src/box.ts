@@ -7,7 +7,7 @@ import { answerDns } from "./dns.ts";
 import { destroy, Flow } from "./flow.ts";
 import { createHttpServer } from "./http-proxy.ts";
 import type { Host } from "./hosts.ts";
-import { dial, IDLE_TIMEOUT_MS, type Network } from "./network.ts";
+import { dial, IDLE_TIMEOUT_MS, type Network, STREAM_BYTES } from "./network.ts";
 import type { Policy } from "./policy.ts";
 import { type Denial, Records } from "./records.ts";
 import { joinTls, readGreeting, refuseTls } from "./tls.ts";
@@ -37,7 +37,7 @@ export class GatewayBox {
   readonly records: Records = new Records();
   readonly #folder: string;
   readonly #network: Network;
-  readonly #maxConnections: () => number;
+  readonly #admit: () => boolean;
   #policy: Policy | null = null;
   readonly #servers: (Server | HttpServer)[] = [];
   readonly #clients = new Set<Socket>();
@@ -47,16 +47,24 @@ export class GatewayBox {
   readonly #forwarder: Promise<ForwarderReport>;
   #settleForwarder: { resolve(report: ForwarderReport): void; reject(error: Error): void } | undefined;
 
-  constructor(folder: string, network: Network, maxConnections: () => number) {
+  constructor(folder: string, network: Network, admit: () => boolean) {
     this.#folder = folder;
     this.#network = network;
-    this.#maxConnections = maxConnections;
+    this.#admit = admit;
     this.#forwarder = new Promise((resolve, reject) => (this.#settleForwarder = { resolve, reject }));
     this.#forwarder.catch(() => undefined);
   }
 
   get connections(): number {
     return this.#clients.size;
+  }
+
+  /** Ends the connection that came last: those that have lasted are more likely to be missed. */
+  giveUpNewest(): void {
+    const newest = [...this.#clients].at(-1);
+    if (newest === undefined) return;
+    this.#clients.delete(newest);
+    destroy(newest);
   }
 
   /** Settles when the box's forwarder listens; rejects when the box is closed before. */
@@ -69,7 +77,7 @@ export class GatewayBox {
     // Only who knows the folder's name finds its sockets: forwarders see all folders of the volume.
     await mkdir(this.#folder, { mode: 0o711 });
     const stream = (handle: (socket: Socket) => void | Promise<void>): Server =>
-      createServer({ allowHalfOpen: true }, (socket) => this.#accept(socket, handle));
+      createServer({ allowHalfOpen: true, highWaterMark: STREAM_BYTES }, (socket) => this.#accept(socket, handle));
     const http = (arrival: "proxy" | "direct"): HttpServer => {
       const server = createHttpServer(this, arrival);
       // Before the server's own listener, so that it never sees what is refused.
@@ -169,7 +177,7 @@ export class GatewayBox {
     // One that came back from a tunnel is known.
     if (this.#clients.has(socket)) return;
     socket.on("error", () => undefined);
-    if (this.#clients.size >= this.#maxConnections()) {
+    if (!this.#admit()) {
       socket.destroy();
       return;
     }

@@ -579,7 +579,7 @@ describe("names over the stream", () => {
 });
 
 describe("bounds", () => {
-  it("a flood of silent connections leaves the other boxes their share, and passes", async () => {
+  it("a flood of silent connections is bounded, and passes", { timeout: 60_000 }, async () => {
     await using test = await startGateway();
     await test.serve(SITE, 443, echo);
     const [box, neighbour] = [await test.box(), await test.box()];
@@ -600,6 +600,37 @@ describe("bounds", () => {
     await until(async () => (await test.control.status()).connections === 0);
     (await openTunnel(box)).destroy();
     expect(test.dialled).toHaveLength(2);
+  });
+
+  it("where there is no room, the box with the most gives up its newest connections, until all have the same", async () => {
+    await using test = await startGateway({ maxConnections: 12 });
+    await test.serve(SITE, 443, echo);
+    const boxes = [await test.box(), await test.box(), await test.box()] as const;
+    const tunnels = new Map<TestBox, Socket[]>();
+    const held = (): readonly number[] =>
+      boxes.map((box) => (tunnels.get(box) ?? []).filter((tunnel) => !tunnel.readableEnded && !tunnel.closed).length);
+    const take = async (box: TestBox, count: number): Promise<void> => {
+      for (let at = 0; at < count; at++) {
+        const tunnel = await openTunnel(box);
+        tunnels.set(box, [...(tunnels.get(box) ?? []), tunnel.resume()]);
+      }
+    };
+    const [flood, second, third] = boxes;
+    await take(flood, 12);
+    await expect(take(flood, 1)).rejects.toThrow("ended too early");
+    expect(held()).toEqual([12, 0, 0]);
+    await take(second, 6);
+    await until(() => held()[0] === 6);
+    await expect(take(second, 1)).rejects.toThrow("ended too early");
+    await take(third, 4);
+    await until(() => held().join() === "4,4,4");
+    for (const box of boxes) await expect(take(box, 1)).rejects.toThrow("ended too early");
+    // What has lasted is left.
+    expect(tunnels.get(flood)?.map(({ readableEnded }) => readableEnded)).toEqual([
+      ...Array.from({ length: 4 }, () => false),
+      ...Array.from({ length: 8 }, () => true),
+    ]);
+    expect(await test.control.status()).toMatchObject({ connections: 12 });
   });
 
   it("a server that is silent for an hour is left", async () => {

@@ -16,10 +16,11 @@ import {
 import type { Network } from "./network.ts";
 import { compilePolicy, DIRECT } from "./policy.ts";
 
-/** Connections of one box at a time, and of all boxes together: with many boxes each gets less. */
-const MAX_CONNECTIONS_PER_BOX = 1024;
-const MIN_CONNECTIONS_PER_BOX = 64;
-const MAX_CONNECTIONS = 16_384;
+/**
+ * Connections of all boxes at a time. What so many want when all of them stall, in both directions and with the kernel's part, fits into `GATEWAY_RESOURCES`:
+ * half a MiB of the program for each, as measured, and what the sysctls allow.
+ */
+const MAX_CONNECTIONS = 1024;
 
 const BOX_NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/;
 
@@ -38,6 +39,8 @@ export interface GatewayOptions {
   /** A folder that nobody else sees. */
   readonly controlDirectory: string;
   readonly network: Network;
+  /** Of all boxes at a time. Default is 1024. */
+  readonly maxConnections?: number;
 }
 
 /** All boxes, and the channel over which their owner speaks of them. A new one knows no box. */
@@ -135,7 +138,8 @@ export class Gateway {
     if (!BOX_NAME.test(name)) throw new Refusal("box-name", `${JSON.stringify(name)} is no name of a box`);
     if (this.#boxes.has(name)) throw new Refusal("box-exists", `there is a box ${name} already`);
     const folder = randomBytes(16).toString("hex");
-    const box = new GatewayBox(join(this.#options.boxesDirectory, folder), this.#options.network, () => this.#share());
+    const admit = (): boolean => this.#admit(box);
+    const box = new GatewayBox(join(this.#options.boxesDirectory, folder), this.#options.network, admit);
     this.#boxes.set(name, box);
     try {
       await box.open();
@@ -161,18 +165,27 @@ export class Gateway {
     return box;
   }
 
-  #share(): number {
-    const share = Math.floor(MAX_CONNECTIONS / Math.max(1, this.#boxes.size));
-    return Math.min(MAX_CONNECTIONS_PER_BOX, Math.max(MIN_CONNECTIONS_PER_BOX, share));
+  /** Whether a box may have one more connection. Where there is no room, the box with the most gives up its newest one: a flood is paid for by who makes it. */
+  #admit(asking: GatewayBox): boolean {
+    if (this.#connections < (this.#options.maxConnections ?? MAX_CONNECTIONS)) return true;
+    let most = asking;
+    for (const box of this.#boxes.values()) if (box.connections > most.connections) most = box;
+    if (most.connections <= asking.connections + 1) return false;
+    most.giveUpNewest();
+    return true;
+  }
+
+  get #connections(): number {
+    let connections = 0;
+    for (const box of this.#boxes.values()) connections += box.connections;
+    return connections;
   }
 
   #status(): GatewayStatus {
-    let connections = 0;
-    for (const box of this.#boxes.values()) connections += box.connections;
     return {
       uptimeMs: performance.now() - this.#startedAt,
       boxes: this.#boxes.size,
-      connections,
+      connections: this.#connections,
       memoryBytes: process.memoryUsage.rss(),
     };
   }

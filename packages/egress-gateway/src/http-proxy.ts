@@ -4,7 +4,7 @@ import type { GatewayBox, Reached } from "./box.ts";
 import { checkServerName } from "./decide.ts";
 import { canonicalHost } from "./hosts.ts";
 import { type Arrival, type Asked, endToEnd, fieldsOf, pairs, readConnect, readRequest } from "./http-request.ts";
-import { IDLE_TIMEOUT_MS } from "./network.ts";
+import { IDLE_TIMEOUT_MS, STREAM_BYTES } from "./network.ts";
 import { discard, join, joinTls, readGreeting, refuseTls } from "./tls.ts";
 
 const MAX_HEADER_BYTES = 16 * 1024;
@@ -44,6 +44,7 @@ export function createHttpServer(box: GatewayBox, kind: "proxy" | "direct"): Ser
     connectionsCheckingInterval: CHECK_INTERVAL_MS,
     keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
     noDelay: true,
+    highWaterMark: STREAM_BYTES,
     // Whoever asks for another protocol may also be answered in this one.
     shouldUpgradeCallback: wantsWebSocket,
   };

@@ -1,5 +1,5 @@
 import { promises as dns } from "node:dns";
-import { connect, isIPv6, type Socket } from "node:net";
+import { connect, isIPv6, type Socket, type SocketConnectOpts } from "node:net";
 
 /** The gateway's side of the world: how names get addresses, and connections. A parameter, so that the rules can be tried without the internet. */
 export interface Network {
@@ -15,6 +15,8 @@ const RESOLVE_TIMEOUT_MS = 5000;
 const RESOLVE_TRIES = 2;
 const CONNECT_TIMEOUT_MS = 10_000;
 const KEEP_ALIVE_MS = 60_000;
+/** From how many bytes on, of each direction of a connection, nothing more is read until they are taken. What is read at once may be 64 KiB. */
+export const STREAM_BYTES: number = 16 * 1024;
 /** The longest that nothing at all may pass in what is under way. A model may think for a quarter of an hour. */
 export const IDLE_TIMEOUT_MS: number = 60 * 60 * 1000;
 const DNS_PORT = 53;
@@ -40,7 +42,8 @@ export function systemNetwork(): Network {
         noDelay: true,
         keepAlive: true,
         keepAliveInitialDelay: KEEP_ALIVE_MS,
-      }),
+        highWaterMark: STREAM_BYTES,
+      } as SocketConnectOpts),
     relayDns: (question, signal) => relayDns(question, resolver.getServers(), signal),
   };
 }

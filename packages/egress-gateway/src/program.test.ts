@@ -116,7 +116,7 @@ describe("the program", () => {
 
   it("ends when its owner is gone", async () => {
     await using test = await program();
-    const served = test.serve({ orphanMs: 1000 });
+    const served = test.serve({ orphanMs: 5000 });
     const control = await test.session();
     await control.addBox("box");
     control.close();

@@ -8,7 +8,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { NetworkPolicy } from "@breakwater/runtime-api";
 import { GatewayControl, type ControlTransport } from "../src/control-client.ts";
-import { controlSocket, Gateway } from "../src/gateway.ts";
+import { controlSocket, Gateway, type GatewayOptions } from "../src/gateway.ts";
 
 export const SITE = "93.184.215.14";
 export const OTHER_SITE = "93.184.216.34";
@@ -47,7 +47,7 @@ export interface TestBox {
   allow(...hosts: readonly string[]): Promise<{ readonly cut: number }>;
 }
 
-export async function startGateway(): Promise<TestGateway> {
+export async function startGateway(limits: Pick<GatewayOptions, "maxConnections"> = {}): Promise<TestGateway> {
   const folder = await mkdtemp(join(tmpdir(), "breakwater-gateway-"));
   const directories = { boxesDirectory: join(folder, "boxes"), controlDirectory: join(folder, "control") };
   await mkdir(directories.boxesDirectory);
@@ -67,6 +67,7 @@ export async function startGateway(): Promise<TestGateway> {
   let mayResolve = Promise.resolve();
   const gateway = new Gateway({
     ...directories,
+    ...limits,
     network: {
       async resolve(name) {
         resolved.push(name);
