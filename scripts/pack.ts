@@ -5,7 +5,7 @@ import { resolve } from "node:path";
 import { command } from "./lib/command.ts";
 import { workspacePackages } from "./lib/workspace.ts";
 
-const BUILD_TIMEOUT_MS = 15 * 60_000;
+const BUILD_TIMEOUT_MS = 20 * 60_000;
 const PACK_TIMEOUT_MS = 5 * 60_000;
 
 const [folder, ...names] = process.argv.slice(2);
@@ -18,11 +18,10 @@ const unknown = names.find((name) => !published.some(({ shortName }) => shortNam
 if (unknown !== undefined) throw new Error(`${unknown} is not a package that is published`);
 const destination = resolve(folder);
 await mkdir(destination, { recursive: true });
-for (const { shortName, manifest } of published) {
-  if (names.length > 0 && !names.includes(shortName)) continue;
-  await pnpm(["--filter", manifest.name, "run", "build"], BUILD_TIMEOUT_MS);
-  await pnpm(["--filter", manifest.name, "pack", "--pack-destination", destination], PACK_TIMEOUT_MS);
-}
+const wanted = published.filter(({ shortName }) => names.length === 0 || names.includes(shortName));
+const filters = wanted.flatMap(({ manifest }) => ["--filter", manifest.name]);
+await pnpm([...filters, "--workspace-concurrency=2", "run", "build"], BUILD_TIMEOUT_MS);
+await pnpm([...filters, "pack", "--pack-destination", destination], PACK_TIMEOUT_MS);
 
 async function pnpm(args: readonly string[], timeoutMs: number): Promise<void> {
   const { exitCode, stdout, stderr } = await command(["pnpm", ...args], { output: "capture", timeoutMs });

@@ -5,7 +5,7 @@ import { basename, join } from "node:path";
 import { promisify } from "node:util";
 
 const root: string = join(import.meta.dirname, "../..");
-const TIMEOUT_MS = 15 * 60_000;
+const TIMEOUT_MS = 40 * 60_000;
 
 export interface Manifest {
   readonly name: string;
