@@ -34,7 +34,7 @@ export interface Rule {
 }
 
 /** The past of the container and of its image. */
-export type Happening = "pulled" | "started" | "killed" | "removed";
+export type Happening = "pulled" | "started" | "killed" | "removed" | "asked";
 
 export type Answer =
   | { readonly status: number; readonly json?: unknown; readonly afterMs?: number }
@@ -104,6 +104,23 @@ export const ENDS: readonly Rule[] = [
   { on: "GET /containers/*/json", when: "killed", answer: state({ ExitCode: 137 }) },
 ];
 
+/**
+ * The second container there may be, before the one that everything is about: a box without a network, told from others by its lifetime, that is asked for the engine's name
+ * servers. It has none.
+ */
+const NAME_SERVERS: readonly Rule[] = [
+  {
+    on: "POST /containers/create",
+    body: /"--lifetime-ms","300000"/,
+    answer: { status: 201, json: { Id: "asked" } },
+  },
+  { on: "POST /containers/asked/start", answer: { status: 204 } },
+  { on: "GET /containers/asked/json", when: "asked", answer: { status: 404, json: { message: "no such container" } } },
+  { on: "GET /containers/asked/json", answer: RUNNING },
+  { on: "HEAD /containers/asked/archive", answer: { status: 404 } },
+  { on: "DELETE /containers/asked", answer: { status: 204 }, makes: "asked" },
+];
+
 /** A daemon without faults. */
 const HEALTHY: readonly Rule[] = [
   { on: "GET /_ping", answer: { status: 200 } },
@@ -150,7 +167,7 @@ export class FakeDaemon implements AsyncDisposable {
 
   private constructor(script: Script, folder: string) {
     this.#script = script;
-    this.#rules = [...(script.rules ?? []), ...HEALTHY];
+    this.#rules = [...NAME_SERVERS, ...(script.rules ?? []), ...HEALTHY];
     this.#folder = folder;
     this.#server.keepAliveTimeout = 60_000;
     this.#server.on("connection", (socket) => {
