@@ -441,19 +441,19 @@ class ComposeReader {
     };
     const words = Array.isArray(test) ? test.map((word, index) => this.#text(word, [...at, "test", index])) : [];
     const [kind, ...rest] = Array.isArray(test) ? words : ["CMD-SHELL", this.#text(test, [...at, "test"])];
-    if ((kind !== "CMD" && kind !== "CMD-SHELL") || rest.length === 0) {
-      this.#refuse([...at, "test"], "is no test", 'write a command, or ["CMD", …]');
-      return null;
-    }
     if (!(Number.isSafeInteger(retries) && Number(retries) > 0))
       this.#refuse([...at, "retries"], "is not a number above 0", "write one");
-    return {
-      argv: kind === "CMD" ? rest : ["/bin/sh", "-c", ...rest],
+    const times = {
       intervalMs: duration("interval", interval, 30_000),
       timeoutMs: duration("timeout", timeout, 30_000),
       startPeriodMs: duration("start_period", start_period, 0),
       retries: Number(retries),
     };
+    if ((kind !== "CMD" && kind !== "CMD-SHELL") || rest.length === 0) {
+      this.#refuse([...at, "test"], "is no test", 'write a command, or ["CMD", …]');
+      return null;
+    }
+    return { argv: kind === "CMD" ? rest : ["/bin/sh", "-c", ...rest], ...times };
   }
 
   // Variables, words, mounts.

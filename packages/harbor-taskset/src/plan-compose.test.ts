@@ -79,7 +79,7 @@ services:
     environment: { A: compose, B: "\${TOKEN}" }
     volumes: ["\${HOST_AGENT_LOGS_PATH}:\${ENV_AGENT_LOGS_PATH}", "data:/data"]
     depends_on: { api: { condition: service_healthy } }
-    deploy: { resources: { limits: { cpus: \${CPUS}, memory: \${MEMORY} } } }
+    deploy: { resources: { limits: { cpus: "\${CPUS}", memory: "\${MEMORY}" } } }
   api:
     <<: *common
     build: { context: "\${CONTEXT_DIR}/api", dockerfile: Api }
