@@ -84,6 +84,13 @@ export interface GradingChoice {
   readonly inherits: boolean;
   /** To be uploaded; `null` where the image brings its own. */
   readonly tests: TaskFolder | null;
+  /** Of the box in which the tests run: an environment that does not say inherits the agent's. */
+  readonly operatingSystem: TaskEnvironment["operatingSystem"];
+}
+
+/** What a box of this system runs as its tests. */
+export function scriptOf(operatingSystem: TaskEnvironment["operatingSystem"]): "test.sh" | "test.bat" {
+  return operatingSystem === "windows" ? "test.bat" : "test.sh";
 }
 
 export function chooseGrading(source: StepSource, options: PlanOptions, notes: Notes): GradingChoice {
@@ -93,12 +100,16 @@ export function chooseGrading(source: StepSource, options: PlanOptions, notes: N
   const declared = written(source, "verifier.environment", ({ verifier }) => verifier.environment);
   const uploads = image === null || image.kind === "agent-image";
   const tests = uploads ? overlay(task.files.testFiles, source.step?.files.testFiles ?? null) : null;
-  if (uploads && !options.customVerifier) checkScript(source, mode, tests, notes);
+  const environment = declared.value ?? task.environment;
+  const own = image !== null && environment.operatingSystemWritten ? environment : task.environment;
+  const { operatingSystem } = own;
+  if (uploads && !options.customVerifier) checkScript(source, mode, tests, scriptOf(operatingSystem), notes);
   return {
     mode,
     modeFrom,
     image,
-    environment: declared.value ?? task.environment,
+    environment,
+    operatingSystem,
     table: declared.value === null ? "environment" : declared.key,
     inherits: declared.value === null,
     tests,
@@ -157,20 +168,26 @@ function overlay(below: TaskFolder | null, over: TaskFolder | null): TaskFolder 
 }
 
 /** A dedicated image brings its own tests; everywhere else the script must be at hand. */
-function checkScript({ levels }: StepSource, mode: VerifierMode, tests: TaskFolder | null, notes: Notes): void {
-  const script = tests?.entries.find((entry) => entry.path === "test.sh");
+function checkScript(
+  { levels }: StepSource,
+  mode: VerifierMode,
+  tests: TaskFolder | null,
+  name: ReturnType<typeof scriptOf>,
+  notes: Notes,
+): void {
+  const script = tests?.entries.find((entry) => entry.path === name);
   if (script !== undefined && script.kind !== "directory") return;
   const elsewhere =
     mode === "separate"
-      ? "or give the verifier an image of its own that has /tests/test.sh"
+      ? `or give the verifier an image of its own that has /tests/${name}`
       : "it is what grades the agent's work";
   const [closest = "tests", ...others] = levels.map(({ testsPath }) => testsPath);
   notes.refuse({
-    file: `${closest}/test.sh`,
+    file: `${closest}/${name}`,
     key: null,
     message:
       script === undefined
-        ? ["is missing", ...others.map((path) => `${path}/test.sh`)].join(", as is ")
+        ? ["is missing", ...others.map((path) => `${path}/${name}`)].join(", as is ")
         : "is a folder",
     advice: `write the script; ${elsewhere}`,
   });

@@ -71,6 +71,38 @@ const SEPARATE = 'verifier.environment_mode = "separate"\nartifacts = ["/app/out
 const NO_SCRIPT = { "tests/test.sh": null };
 const DOCKERFILE = { "tests/Dockerfile": "FROM x\n" };
 
+describe("another operating system", () => {
+  const BAT = { "tests/test.sh": null, "tests/test.bat": "" };
+  const windows = 'environment.os = "Windows"';
+  const PLACES = "task.toml: environment.os";
+
+  test("is refused by a driver that does not have it, and needs its own script", async () => {
+    expect(places(await refusal(windows, {}, BAT))).toEqual([PLACES]);
+    expect(places(await refusal(windows))).toEqual(["tests/test.bat", PLACES]);
+    const own = await plan(windows, {}, BAT, { operatingSystems: ["linux", "windows"] });
+    expect([own.verifier.script, own.agentBox.spec.operatingSystem]).toEqual(["test.bat", "windows"]);
+  });
+
+  test("of the verifier is its own word, else the agent's", async () => {
+    const both = { operatingSystems: ["linux", "windows"] } as const;
+    const own = await plan(`${windows}\nverifier.environment.os = "linux"`, {}, {}, both);
+    expect([own.verifier.script, own.verifier.box?.spec.operatingSystem]).toEqual(["test.sh", "linux"]);
+    const inherited = await plan(`${windows}\nverifier.environment.memory_mb = 512`, {}, BAT, both);
+    expect([inherited.verifier.script, inherited.verifier.box?.spec.operatingSystem]).toEqual(["test.bat", "windows"]);
+  });
+
+  test("of a step is the step's", async () => {
+    const steps =
+      '[[steps]]\nname = "one"\nverifier.environment.os = "windows"\n[environment]\ndocker_image = "agent:1"';
+    const task = await loadTask(
+      await folders.write({ "task.toml": steps, "steps/one/instruction.md": "Do it.\n", "instruction.md": null }),
+    );
+    const run = (): unknown => planTrial(task, CAPABILITIES, { hostEnv: {} });
+    expect(run).toThrow(/steps\/one\/tests\/test\.bat: is missing/);
+    expect(run).toThrow(/steps\[0\]\.verifier\.environment\.os: .*windows boxes cannot be had here/);
+  });
+});
+
 describe("where it is graded", () => {
   test.each<[string, string, PlanOptions, Record<string, FakeFile>, object]>([
     ["nothing is said", "", {}, {}, { mode: "shared", modeFrom: "default", verifier: { box: null, tests: {} } }],
@@ -370,6 +402,7 @@ describe("what the backend cannot do", () => {
       ["task.toml: environment.cpus", "task.toml: environment.cpus"],
     ],
     ["GPUs", "environment.gpus = 1", {}, ["task.toml: environment.gpus"]],
+    ["TPUs", 'environment.tpu = {type = "v5e", topology = "2x4"}', {}, ["task.toml: environment.tpu"]],
     [
       "a network mode",
       'environment.network_mode = "no-network"',

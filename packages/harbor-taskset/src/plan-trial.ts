@@ -29,6 +29,7 @@ import {
   planOracle,
   planVerifierEnv,
   resolve,
+  scriptOf,
   stepSources,
   usersOf,
   written,
@@ -153,6 +154,7 @@ export function planTrial(task: Task, capabilities: RuntimeCapabilities, options
   );
   const inheritsImage = drafts.some(({ grading }) => grading.image?.kind === "agent-image");
   refuseImage(agentBox, "environment", "environment", capabilities, inheritsImage ? notes : agentNotes);
+  refuseAccelerators(task.environment, "environment", envNotes);
 
   if (options.borrowedAgentRuntime && composed.services.length > 0 && composed.file !== null) {
     notes.refuse({
@@ -231,7 +233,7 @@ function planStep(
     artifacts: planArtifacts(source, grading.mode, options, notes),
     verifier: {
       box: verifierBox,
-      script: "test.sh",
+      script: scriptOf(grading.operatingSystem),
       tests: grading.tests,
       user: written(source, "verifier.user", ({ verifier }) => verifier.user).value,
       env: verifierEnv,
@@ -280,7 +282,7 @@ function planVerifierBox(
     image.kind === "agent-image" ? task.files.environment.compose : ((level ?? declaring)?.tests.compose ?? null);
   const asked = { env, policies: [baseline, verifier.policy], imageName: name };
   const composed = withoutSharedArtifacts(composeBox(compose, asked, options, notes));
-  const plainSpec = planSpec(environment, env, options, {
+  const plainSpec = planSpec({ ...environment, operatingSystem: grading.operatingSystem }, env, options, {
     initial: baseline,
     later: [verifier.policy],
     lifetimeMs: Math.min(timeoutMs + BOX_OVERHEAD_MS, MAX_DURATION_MS),
@@ -302,6 +304,7 @@ function planVerifierBox(
   const lifetimeKey = writtenTimeouts(source).verifierKey;
   const policies = [verifierBaseline, verifier];
   notes.refuseBox({ of: "verifier", spec, composed, table, lifetimeKey, policies }, capabilities, options);
+  if (!inherits) refuseAccelerators(environment, table, notes);
   refuseImage(box, level?.testsPath ?? "tests", `${declaring?.prefix ?? ""}verifier.environment`, capabilities, notes);
   return box;
 }
@@ -447,6 +450,14 @@ function refuseImage(
     const message = "images cannot be had by their name here";
     notes.refuseKey(`${table}.docker_image`, message, `write ${folder}/Dockerfile`);
   }
+}
+
+/** No driver can say that it has them. */
+function refuseAccelerators({ gpus, gpuTypes, tpu }: TaskEnvironment, table: string, notes: Notes): void {
+  if (tpu !== null)
+    notes.refuseKey(`${table}.tpu`, "TPUs cannot be had here", "leave it out if the task can do without");
+  if (gpus !== null && gpus > 0 && gpuTypes.length > 0)
+    notes.refuseKey(`${table}.gpu_types`, "the kind of a GPU cannot be chosen here", "leave it out to take any");
 }
 
 function refuseUsers(

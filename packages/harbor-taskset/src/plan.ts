@@ -162,7 +162,7 @@ export interface VerifierPlan {
   /** `null` in shared mode. */
   readonly box: VerifierBoxPlan | null;
   /** Relative path in `tests` and below `/tests`. */
-  readonly script: "test.sh";
+  readonly script: "test.sh" | "test.bat";
   /** To be wiped and uploaded to `/tests`, the step's files over the task's; `null` where the image brings its own `/tests`, which is never touched. */
   readonly tests: TaskFolder | null;
   readonly user: string | null;

@@ -91,7 +91,7 @@ export function parseTaskFile(text: string): TaskFileResult {
   };
 
   const warnings: KeyProblem[] = [];
-  const problems: KeyProblem[] = [...refuseUnsupported(raw), ...findContradictions(raw)];
+  const problems: KeyProblem[] = findContradictions(raw);
   let parsed = rootTable.safeParse(raw);
   const unknown = (parsed.error?.issues ?? []).filter((issue) => issue.code === "unrecognized_keys");
   for (const issue of unknown) {
@@ -257,6 +257,14 @@ const mcpServerTable = z
     return transport === "stdio" ? { name, transport, command, args } : { name, transport, url, headers };
   });
 
+const tpuTable = z.strictObject({
+  type: filled,
+  topology: text.refine(
+    (topology) => /^[1-9]\d*x[1-9]\d*(?:x[1-9]\d*)?$/.test(topology),
+    advise("is no topology", 'write the numbers of chips along each side: "2x4", or "2x2x1"'),
+  ),
+});
+
 /** `[environment]` and `[verifier.environment]`. */
 const environmentKeys = z.strictObject({
   build_timeout_sec: duration.default(DEFAULT_BUILD_TIMEOUT * 1000),
@@ -273,7 +281,7 @@ const environmentKeys = z.strictObject({
   storage_mb: wholeFrom(1).optional(),
   gpus: wholeFrom(0).optional(),
   gpu_types: z.array(filled).optional(),
-  tpu: z.unknown().optional(),
+  tpu: tpuTable.optional(),
   mcp_servers: z.array(mcpServerTable).max(100).default([]),
   env: env.default({}),
   skills_dir: filled.optional(),
@@ -302,6 +310,7 @@ const environmentTable = environmentKeys.transform((table): TaskEnvironment => {
     storageMb: table.storage_mb ?? size(table.storage),
     gpus: table.gpus ?? null,
     gpuTypes: table.gpu_types ?? [],
+    tpu: table.tpu ?? null,
     env: table.env,
     skillsDirectory: table.skills_dir ?? null,
     mcpServers: table.mcp_servers,
@@ -336,7 +345,10 @@ const agentTable = agentKeys.transform((table): TaskAgent => ({
   network: table.network_mode === undefined ? null : toPolicy(table.network_mode, table.allowed_hosts),
 }));
 
-const serviceName = filled.refine((name) => isServiceName(name.trim()), advise("is no name of a service", "name one of docker-compose.yaml"));
+const serviceName = filled.refine(
+  (name) => isServiceName(name.trim()),
+  advise("is no name of a service", "name one of docker-compose.yaml"),
+);
 /** Of the main box nothing is said. */
 function toService(name: string | undefined): { readonly service?: string } {
   return name === undefined || name.trim() === MAIN_SERVICE ? {} : { service: name.trim() };
@@ -462,7 +474,7 @@ const rootTable = z
   );
 
 /** The known keys of a table, by its last name. */
-const KNOWN_KEYS: Readonly<Record<string, readonly string[]>> = {
+export const KNOWN_KEYS: Readonly<Record<string, readonly string[]>> = {
   "": Object.keys(rootTable.in.shape),
   task: Object.keys(taskTable.shape),
   authors: Object.keys(authorTable.shape),
@@ -470,6 +482,7 @@ const KNOWN_KEYS: Readonly<Record<string, readonly string[]>> = {
   verifier: Object.keys(verifierKeys.shape),
   environment: Object.keys(environmentKeys.shape),
   healthcheck: Object.keys(healthcheckTable.in.shape),
+  tpu: Object.keys(tpuTable.shape),
   collect: Object.keys(collectTable.in.shape),
   solution: ["env"],
   steps: Object.keys(stepKeys.shape),
@@ -478,28 +491,6 @@ const KNOWN_KEYS: Readonly<Record<string, readonly string[]>> = {
 
 // ---------------------------------------------------------------------------------------------------------------------------
 // What the schema cannot say.
-
-/** Parts of the format that are not supported yet: refused by name, never ignored. */
-function refuseUnsupported(raw: Readonly<Record<string, unknown>>): KeyProblem[] {
-  const problems: KeyProblem[] = [];
-  const refuse = (key: string, what: string): void => {
-    problems.push({
-      key,
-      message: `${what} cannot be run yet`,
-      advice: "this version runs tasks with one Linux box for the agent and one for the verifier",
-    });
-  };
-  for (const [key, table] of environmentTables(raw)) {
-    if (typeof table["os"] === "string" && table["os"].toLowerCase() === "windows")
-      refuse(`${key}.os`, "Windows boxes");
-    if (table["tpu"] !== undefined) refuse(`${key}.tpu`, "tasks that need a TPU");
-    const types = table["gpu_types"];
-    if (table["gpus"] !== undefined && table["gpus"] !== 0 && Array.isArray(types) && types.length > 0) {
-      refuse(`${key}.gpu_types`, "tasks that choose a kind of GPU");
-    }
-  }
-  return problems;
-}
 
 /** Values that contradict each other. */
 function findContradictions(raw: Readonly<Record<string, unknown>>): KeyProblem[] {

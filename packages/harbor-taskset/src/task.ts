@@ -69,6 +69,8 @@ export interface TaskEnvironment {
   readonly storageMb: number | null;
   readonly gpus: number | null;
   readonly gpuTypes: readonly string[];
+  /** `topology` is the number of chips along each side, for instance `2x4`. */
+  readonly tpu: { readonly type: string; readonly topology: string } | null;
   /** Templates unresolved. */
   readonly env: Readonly<Record<string, string>>;
   readonly skillsDirectory: string | null;
