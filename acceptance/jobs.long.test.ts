@@ -17,7 +17,7 @@ test(
     process.stdout.write(killTable(outcomes));
     expect(outcomes.flatMap(({ problems }) => problems)).toEqual([]);
     for (const { phase } of KILLS) {
-      expect(outcomes.filter((outcome) => outcome.phase === phase).length, phase).toBeGreaterThanOrEqual(2);
+      expect(outcomes.filter((outcome) => outcome.phase === phase).length).toBeGreaterThanOrEqual(2);
     }
   },
 );

@@ -125,7 +125,7 @@ export class KilledJobs {
     const yielded = resumed.stdout
       .trim()
       .split("\n")
-      .map((line) => (JSON.parse(line || "{}") as { trial?: string }).trial);
+      .map((line) => (JSON.parse(line || "{}") as { readonly trial?: string }).trial ?? "none");
     if (names.length !== 2 || yielded.toSorted().join() !== names.join())
       problems.push(`results of ${yielded.join()}, not of ${names.join()}`);
     const wentOn: KillOutcome["wentOn"][number][] = [];

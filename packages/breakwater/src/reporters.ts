@@ -182,8 +182,7 @@ export class LiveReporter implements Reporter {
   }
 
   #paint(): void {
-    const { columns = 80, rows = 24 } = this.#stream;
-    this.#screen(this.#view.render(performance.now(), { columns, rows }));
+    this.#screen(this.#view.render(performance.now(), this.#stream));
   }
 }
 
