@@ -198,8 +198,9 @@ class SessionExec implements BoxExec {
     const giveUp = (): void => over.abort();
     clock.signal.addEventListener("abort", giveUp, { once: true });
     try {
-      const options = { signal: over.signal, timeoutMs: STREAM_TIMEOUT_MS };
-      const stream = client.start({ command, stdin: true }, options);
+      // Said to the service only: the client's own timer would outlive every stream that is not read to its last byte.
+      const headers = { "Connect-Timeout-Ms": String(STREAM_TIMEOUT_MS) };
+      const stream = client.start({ command, stdin: true }, { signal: over.signal, headers });
       const events = eventsOf(stream)[Symbol.asyncIterator]();
       for (;;) {
         const next = await events.next();

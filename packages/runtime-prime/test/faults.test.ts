@@ -198,6 +198,21 @@ describe("start", () => {
 
 describe("programs", () => {
   it(
+    "of a VM leave no timer behind",
+    async () => {
+      await using vms = primeDriver({ kind: "vm", apiKey: emulator.apiKey, baseUrl: emulator.url });
+      const box = vms.create({ image, lifetimeMs: 20 * 60_000 });
+      await box.start();
+      const timers = (): number => process.getActiveResourcesInfo().filter((kind) => kind === "Timeout").length;
+      const before = timers();
+      for (let at = 0; at < 10; at += 1) await box.exec(["true"]);
+      expect(timers() - before).toBeLessThan(5);
+      await box.teardownConfirmed();
+    },
+    LONG_MS,
+  );
+
+  it(
     "run once although answers are lost and calls fail, and tokens expire",
     async () => {
       const box = await startedBox();
