@@ -265,7 +265,7 @@ describe("changes that overlap", () => {
     const codes = [slow.setNetwork(NONE), slow.setNetwork(PUBLIC)].map(async (call) =>
       call.then(
         () => "done",
-        ({ code }: RuntimeError) => code,
+        (error: unknown) => (error as RuntimeError).code,
       ),
     );
     expect(await Promise.all(codes)).toEqual(["ERR_NETWORK_CHANGE", "ERR_BOX_UNFIT"]);
