@@ -1,5 +1,5 @@
 import { afterAll, describe, expect, test } from "vitest";
-import { shellAgent } from "@breakwater/harbor-taskset";
+import { type RunTrialOptions, shellAgent } from "@breakwater/harbor-taskset";
 import type { RuntimeDriver } from "@breakwater/runtime-api";
 import { dockerDriver } from "@breakwater/runtime-docker";
 import { dockerHost, image } from "./support/backend.ts";
@@ -21,6 +21,7 @@ async function attempt(
   options: Partial<TaskOptions>,
   script: string,
   driver: RuntimeDriver = workbench.driver,
+  trialOptions: Partial<RunTrialOptions> = {},
 ): Promise<Finished> {
   const files: Files = {
     "task.toml": taskFile({ mode: "separate", artifacts: ["/app"], ...options }),
@@ -29,7 +30,7 @@ async function attempt(
 if [ "$(cat /app/answer.txt)" = right ]; then echo 1; else echo 0; fi >/logs/verifier/reward.txt
 `,
   };
-  return workbench.run(files, { agent: shellAgent(script), driver });
+  return workbench.run(files, { agent: shellAgent(script), driver, ...trialOptions });
 }
 
 describe("a box in which nothing can be started any more, whose network has to be changed back", () => {
@@ -45,7 +46,7 @@ while True:
         pass
 ' </dev/null >/dev/null 2>&1 & sleep 60`;
     const attack = await attempt(task, `${WRONG}\n${killer}`);
-    expect(attack.result.agent, "its own shell is killed, too").toMatchObject({ status: "failed", exitCode: 137 });
+    expect(attack.result.agent, "its own shell is killed, too").toMatchObject({ exitCode: 137 });
     expect(outcome(attack)).toBe(0);
     expect(outcome(await attempt(task, `${HONEST}\n${killer}`)), "what was done counts all the same").toBe(1);
   });
@@ -95,6 +96,31 @@ describe("an artifact that is a file where the tests have to be started", () => 
     const shared = { mode: "shared", environment: inApp } as const;
     expect(outcome(await attempt(shared, "cd / && rm -rf /app && echo right >/app"))).toBe(0);
     expect(outcome(await attempt(shared, HONEST)), "honest work").toBe(1);
+  });
+});
+
+describe("artifacts that are too much", () => {
+  const many = "cd /app && seq 2000 | xargs touch";
+  const deep = (levels: number): string => `cd /app && python3 -c '
+import os
+for _ in range(${levels}):
+    os.mkdir("d" * 20)
+    os.chdir("d" * 20)
+'`;
+
+  test("by their number are left out whole", async () => {
+    const trial = await attempt({}, `${WRONG} && ${many}`, workbench.driver, { artifactLimits: { maxEntries: 1000 } });
+    expect(outcome(trial)).toBe(0);
+    expect(trial.result.artifactsRefused).toMatchObject([{ source: "/app", reason: expect.stringContaining("limit") }]);
+    const allowed = await attempt({}, `${HONEST} && ${many}`);
+    expect(outcome(allowed), "honest work, where so many are allowed").toBe(1);
+  });
+
+  test("by their depth are left out whole", async () => {
+    const trial = await attempt({}, `${WRONG} && ${deep(600)}`);
+    expect(outcome(trial)).toBe(0);
+    expect(trial.result.artifactsRefused).toMatchObject([{ source: "/app", reason: expect.stringContaining("limit") }]);
+    expect(outcome(await attempt({}, `${HONEST} && ${deep(50)}`)), "honest work, less deep").toBe(1);
   });
 });
 
