@@ -59,18 +59,16 @@ it("goes on if one gives up, and is given up when nobody waits any more", async 
 });
 
 it("asks again while there is no room, and not for any other reason", async () => {
-  vi.useFakeTimers({ toFake: ["performance"] });
-  try {
-    const error = (code: "ERR_BACKEND_QUOTA" | "ERR_IMAGE_PULL"): RuntimeError =>
-      new RuntimeError({ code, driver: "slow", operation: "prepareImage", message: "no", retryable: true });
-    const { driver, calls } = slowDriver();
-    const image = prepareImageOnce(driver, SOURCE, { timeoutMs: 60_000 });
-    await turn();
-    calls[0]?.reject(error("ERR_BACKEND_QUOTA"));
-    await vi.waitFor(() => expect(calls).toHaveLength(2), { timeout: 5000 });
-    calls[1]?.reject(error("ERR_IMAGE_PULL"));
-    await expect(image).rejects.toMatchObject({ code: "ERR_IMAGE_PULL" });
-  } finally {
-    vi.useRealTimers();
-  }
+  const error = (code: "ERR_BACKEND_QUOTA" | "ERR_IMAGE_PULL"): RuntimeError =>
+    new RuntimeError({ code, driver: "slow", operation: "prepareImage", message: "no", retryable: true });
+  const { driver, calls } = slowDriver();
+  const lines: string[] = [];
+  const image = prepareImageOnce(driver, SOURCE, { timeoutMs: 60_000, onProgress: (line) => lines.push(line) });
+  const end = expect(image).rejects.toMatchObject({ code: "ERR_IMAGE_PULL" });
+  await turn();
+  calls[0]?.reject(error("ERR_BACKEND_QUOTA"));
+  await vi.waitFor(() => expect(calls).toHaveLength(2), { timeout: 15_000 });
+  expect(lines).toEqual(["no room yet: slow: no"]);
+  calls[1]?.reject(error("ERR_IMAGE_PULL"));
+  await end;
 });
