@@ -4,6 +4,7 @@ const benchmarks: Readonly<Record<string, () => Promise<unknown>>> = {
   jobs: () => import("./jobs.ts"),
   network: () => import("./network.ts"),
   prime: () => import("./prime.ts"),
+  tasks: () => import("./tasks.ts"),
 };
 
 const names = process.argv.length > 2 ? process.argv.slice(2) : Object.keys(benchmarks);
