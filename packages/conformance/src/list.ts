@@ -9,7 +9,7 @@ import { networkChangeCases } from "./cases/network-change.ts";
 import { networkCases } from "./cases/network.ts";
 import { readBoundedCases } from "./cases/read-bounded.ts";
 import { refusalCases } from "./cases/refusal.ts";
-import { servicesCases } from "./cases/services.ts";
+import { servicesCases, sweepServicesCase } from "./cases/services.ts";
 import type { ConformanceCase } from "./case.ts";
 
 /** The whole contract, as data. */
@@ -25,5 +25,6 @@ export const conformanceCases: readonly ConformanceCase[] = [
   ...isolationCases,
   ...limitsCases,
   ...leaksCases,
+  sweepServicesCase,
   ...refusalCases,
 ];

@@ -203,41 +203,42 @@ export const servicesCases: readonly ConformanceCase[] = [
       await rejection(box.exec(["true"]), "ERR_NETWORK_LOST");
     },
   },
-  {
-    id: "leaks.sweep-services",
-    level: "MUST",
-    title: "remove services, networks and volumes that a dead owner left, and leave those of a live one alone",
-    promise: "Every object that we create carries labels; sweep removes exactly what dead or expired owners left.",
-    needs: [services],
-    prerequisites: ["driverModule"],
-    covers: ["B53"],
-    alone: true,
-    timeoutMs: TIMEOUT_MS,
-    async run(context) {
-      const { driver, newBox, objectsOfTrial } = context;
-      const { image, network, lifetimeMs, trial } = newBox().spec;
-      const spec = {
-        image,
-        network,
-        lifetimeMs,
-        trial: `${trial}-owner`,
-        volumes: [SHARED],
-        services: [
-          service(context, "inside", FOREVER, { volumes: [SHARED] }),
-          service(context, "outside", FOREVER, { networks: ["default"] }),
-        ],
-      };
-      const owner = await OwnerProcess.start(given(context.driverModule), spec);
-      try {
-        const made = await objectsOfTrial(spec.trial);
-        await driver.sweep();
-        assert.equal((await objectsOfTrial(spec.trial)).length, made.length, "a live owner's objects were swept");
-        assert.ok(made.length >= 3, "services are not among what sweep lists");
-      } finally {
-        await owner.kill();
-      }
-      await driver.sweep();
-      assert.deepEqual(await objectsOfTrial(spec.trial), []);
-    },
-  },
 ];
+
+export const sweepServicesCase: ConformanceCase = {
+  id: "leaks.sweep-services",
+  level: "MUST",
+  title: "remove services, networks and volumes that a dead owner left, and leave those of a live one alone",
+  promise: "Every object that we create carries labels; sweep removes exactly what dead or expired owners left.",
+  needs: [services],
+  prerequisites: ["driverModule"],
+  covers: ["B53"],
+  alone: true,
+  timeoutMs: TIMEOUT_MS,
+  async run(context) {
+    const { driver, newBox, objectsOfTrial } = context;
+    const { image, network, lifetimeMs, trial } = newBox().spec;
+    const spec = {
+      image,
+      network,
+      lifetimeMs,
+      trial: `${trial}-owner`,
+      volumes: [SHARED],
+      services: [
+        service(context, "inside", FOREVER, { volumes: [SHARED] }),
+        service(context, "outside", FOREVER, { networks: ["default"] }),
+      ],
+    };
+    const owner = await OwnerProcess.start(given(context.driverModule), spec);
+    try {
+      const made = await objectsOfTrial(spec.trial);
+      await driver.sweep();
+      assert.equal((await objectsOfTrial(spec.trial)).length, made.length, "a live owner's objects were swept");
+      assert.ok(made.length >= 3, "services are not among what sweep lists");
+    } finally {
+      await owner.kill();
+    }
+    await driver.sweep();
+    assert.deepEqual(await objectsOfTrial(spec.trial), []);
+  },
+};
