@@ -54,7 +54,9 @@ async function compare(): Promise<void> {
       const each = `${(calls / PROGRAMS).toFixed(2).padStart(6)} calls for each program`;
       const took = `${(wallMs / 1000).toFixed(1).padStart(6)} s`;
       const name = way === "driver" ? "the driver" : "the pattern of Prime's client";
-      console.log(`${kind.padEnd(10)} ${name.padEnd(30)} ${each} ${took} ${String(Math.round(memoryMb)).padStart(5)} MB`);
+      console.log(
+        `${kind.padEnd(10)} ${name.padEnd(30)} ${each} ${took} ${String(Math.round(memoryMb)).padStart(5)} MB`,
+      );
     }
   }
 }
@@ -62,7 +64,8 @@ async function compare(): Promise<void> {
 async function measure(way: Way, kind: Kind): Promise<Measured> {
   await using emulator = await startEmulator(process.env["DOCKER_HOST"] ?? "", { boxes: "processes" });
   const image = process.env["BREAKWATER_IMAGE"] ?? "";
-  const { run, end } = way === "driver" ? await withDriver(emulator, kind, image) : await withClient(emulator, kind, image);
+  const { run, end } =
+    way === "driver" ? await withDriver(emulator, kind, image) : await withClient(emulator, kind, image);
   try {
     await emulator.admin("DELETE", "/requests");
     const before = process.memoryUsage().rss;

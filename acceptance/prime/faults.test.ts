@@ -18,4 +18,7 @@ describeFaults("vm", [
   faultsNamed("agent's stream cut", "DELETE 404 without effect"),
 ]);
 
-describeFaults("container", [faultsNamed("DELETE 500 twice", "program 502"), faultsNamed("create's answer lost", "DELETE 409")]);
+describeFaults("container", [
+  faultsNamed("DELETE 500 twice", "program 502"),
+  faultsNamed("create's answer lost", "DELETE 409"),
+]);

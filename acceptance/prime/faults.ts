@@ -56,7 +56,11 @@ const teardownFaults: readonly ServiceFault[] = [
 const otherFaults: readonly ServiceFault[] = [
   { name: "DELETE cut after it was done", rules: [{ ...deletion, carriedOut: true, fault: reset }], alone: "graded" },
   { name: "deletion races the start", knobs: { deleteRaceLeavesOrphan: true }, alone: "graded" },
-  { name: "forgotten once deleted", knobs: { getAfterDelete: "not-found", gatewayAfterDelete: "502" }, alone: "graded" },
+  {
+    name: "forgotten once deleted",
+    knobs: { getAfterDelete: "not-found", gatewayAfterDelete: "502" },
+    alone: "graded",
+  },
   { name: "create 500 three times", rules: [{ ...creation, times: 3, fault: answer(500) }], alone: "graded" },
   { name: "create's answer lost", rules: [{ ...creation, carriedOut: true, fault: reset }], alone: "graded" },
   {
@@ -89,7 +93,11 @@ const otherFaults: readonly ServiceFault[] = [
     rules: [{ origin: "gateway", after: 4, fault: answer(401, { error: "invalid_token" }) }],
     alone: "graded",
   },
-  { name: "program 409 while RUNNING", rules: [{ ...program, after: 4, times: 3, fault: answer(409) }], alone: "graded" },
+  {
+    name: "program 409 while RUNNING",
+    rules: [{ ...program, after: 4, times: 3, fault: answer(409) }],
+    alone: "graded",
+  },
   {
     name: "program 502",
     rules: [{ ...program, after: 4, times: 3, fault: answer(502, { error: "gateway_error", code: 502 }) }],
@@ -100,7 +108,11 @@ const otherFaults: readonly ServiceFault[] = [
     rules: [{ ...program, after: 4, fault: answer(524, "error code: 524") }],
     alone: "graded",
   },
-  { name: "upload 503 and 408", rules: [503, 408].map((status) => ({ origin: "gateway", path: "/upload", fault: answer(status) })), alone: "graded" },
+  {
+    name: "upload 503 and 408",
+    rules: [503, 408].map((status) => ({ origin: "gateway", path: "/upload", fault: answer(status) })),
+    alone: "graded",
+  },
   {
     name: "gateway away for 30 s",
     from: "agent-box.healthy",
@@ -123,7 +135,9 @@ const otherFaults: readonly ServiceFault[] = [
     name: "stream INTERNAL",
     kind: "vm",
     from: "verifier.started",
-    rules: [{ ...program, fault: { kind: "connect-error", events: 1, code: "internal", message: "Error reading content" } }],
+    rules: [
+      { ...program, fault: { kind: "connect-error", events: 1, code: "internal", message: "Error reading content" } },
+    ],
     alone: "graded",
   },
   {

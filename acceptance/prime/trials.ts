@@ -35,7 +35,11 @@ export interface FaultyTrial {
 function agentThatLeaves(reward: number): Agent {
   return async function agent({ box }): Promise<void> {
     await sleep(500);
-    const { exitCode } = await box.exec(["sh", "-c", `mkdir -p /app; sleep 1; echo ${reward} >/app/answer.txt; sleep 1`]);
+    const { exitCode } = await box.exec([
+      "sh",
+      "-c",
+      `mkdir -p /app; sleep 1; echo ${reward} >/app/answer.txt; sleep 1`,
+    ]);
     if (exitCode !== 0) throw new Error(`the agent's program ended with ${exitCode}`);
   };
 }
@@ -109,7 +113,8 @@ cat /app/answer.txt >/logs/verifier/reward.txt || echo ${WITHOUT_WORK} >/logs/ve
   async #broken(result: TrialResult, reward: number, faults: readonly ServiceFault[]): Promise<readonly string[]> {
     const broken: string[] = [];
     const { error } = result;
-    if (error === null && result.reward !== reward) broken.push(`reward ${result.reward}, the verifier wrote ${reward}`);
+    if (error === null && result.reward !== reward)
+      broken.push(`reward ${result.reward}, the verifier wrote ${reward}`);
     if (error !== null && (result.rewards !== null || result.reward !== null)) broken.push("a reward beside an error");
     if (error !== null && !["infrastructure", "timeout"].includes(error.reason)) broken.push(`blames ${error.reason}`);
     if (result.leftovers.length > 0) broken.push(`says that it has left ${result.leftovers.join(", ")}`);
@@ -124,7 +129,8 @@ cat /app/answer.txt >/logs/verifier/reward.txt || echo ${WITHOUT_WORK} >/logs/ve
     }
     // An orphan may still be on its way up.
     const waitMs = Math.max(0, ...faults.map(({ knobs }) => Number(knobs?.["provisioningMs"] ?? 0)));
-    const until = performance.now() + (faults.some(({ knobs }) => knobs?.["deleteRaceLeavesOrphan"] === true) ? waitMs : 0);
+    const until =
+      performance.now() + (faults.some(({ knobs }) => knobs?.["deleteRaceLeavesOrphan"] === true) ? waitMs : 0);
     for (;;) {
       const left = (await this.#sandboxes()).filter(({ status, boxRuns }) => boxRuns || !ENDED.has(status));
       broken.push(...left.map(({ id, status }) => `left ${id} ${status}`));

@@ -145,7 +145,11 @@ function environment(state: State, engine: docker.DockerEnvironment): PrimeEnvir
   };
 }
 
-async function start(folder: string, dockerHost: string, options: OwnEmulatorOptions & { readonly isOwned?: true } = {}): Promise<State> {
+async function start(
+  folder: string,
+  dockerHost: string,
+  options: OwnEmulatorOptions & { readonly isOwned?: true } = {},
+): Promise<State> {
   const { boxes, isOwned = false } = options;
   await rm(join(folder, "state.json"), { force: true });
   const log = openSync(join(folder, "log"), "a", 0o600);

@@ -129,12 +129,7 @@ class Container implements Box {
   }
 
   /** Throws the engine's error: `statusCode` 404 for an image that it does not have. */
-  static async create(
-    engine: Dockerode,
-    emulator: string,
-    network: string,
-    options: BoxOptions,
-  ): Promise<Container> {
+  static async create(engine: Dockerode, emulator: string, network: string, options: BoxOptions): Promise<Container> {
     const { NCPU: hostCpus } = (await engine.info()) as { readonly NCPU: number };
     const container = await engine.createContainer({
       name: `prime-emulator-${options.sandboxId}`,
@@ -250,7 +245,6 @@ class Container implements Box {
       detach: () => void stream.destroy(),
     };
   }
-
 }
 
 /** Sends a signal to one process of a box. */

@@ -171,7 +171,16 @@ async function begin(
     throw new ConnectError(`failed to start: ${said.trim()}`, Code.InvalidArgument);
   }
   const { tag, uuid } = options;
-  const session: Session = { pid: program.pid, tag, uuid, command, program, listeners: new Set(), end: null, isLost: false };
+  const session: Session = {
+    pid: program.pid,
+    tag,
+    uuid,
+    command,
+    program,
+    listeners: new Set(),
+    end: null,
+    isLost: false,
+  };
   void pump(session);
   return session;
 }

@@ -108,9 +108,11 @@ afterEach(async () => {
   await planes.data.close();
 });
 
-/** The machine may be busy. */
+/** The machine may be. */
+const BUSY = { timeout: 15_000, interval: 10 } as const;
+
 function eventually<T>(look: () => Promise<T>): ReturnType<typeof expect.poll<T>> {
-  return expect.poll(look, { timeout: 15_000, interval: 10 });
+  return expect.poll(look, BUSY);
 }
 
 function knobs(some: Partial<Emulator["knobs"]>): void {
@@ -185,7 +187,9 @@ describe("two origins", () => {
   it("refuses a token whose time is over", async () => {
     const id = await running();
     knobs({ tokenTtlMs: 1 });
-    await eventually(async () => (await through(id, "POST", "/exec", { payload: { command: "say a" } })).status).toBe(401);
+    const status = async (): Promise<number> =>
+      (await through(id, "POST", "/exec", { payload: { command: "say a" } })).status;
+    await expect.poll(status, BUSY).toBe(401);
   });
 });
 
@@ -259,7 +263,9 @@ describe("requests", () => {
       statuses: [{ sandbox_id: id, error_type: null }],
       errors: [{ sandbox_id: "nobody", code: "NOT_FOUND" }],
     });
-    expect((await call("DELETE", "/sandbox", { sandbox_ids: Array.from({ length: 501 }, (_, at) => `${at}`) })).status).toBe(422);
+    expect(
+      (await call("DELETE", "/sandbox", { sandbox_ids: Array.from({ length: 501 }, (_, at) => `${at}`) })).status,
+    ).toBe(422);
   });
 
   it("lists by labels that all have to match, with and without what has ended", async () => {
@@ -278,14 +284,20 @@ describe("programs", () => {
     const container = await running();
     const ran = await through(container, "POST", "/exec", { payload: { command: "say hello" } });
     expect(JSON.parse(ran.text)).toEqual({ stdout: "hello", stderr: "", exit_code: 3 });
-    expect((await through(container, "POST", "/exec", { payload: { command: "hang", timeout: 0.1 } })).status).toBe(408);
+    expect((await through(container, "POST", "/exec", { payload: { command: "hang", timeout: 0.1 } })).status).toBe(
+      408,
+    );
     knobs({ proxyLimitMs: 50 });
     expect((await through(container, "POST", "/exec", { payload: { command: "hang" } })).status).toBe(524);
     knobs({ maxCommandBytes: 10 });
-    expect((await through(container, "POST", "/exec", { payload: { command: "say 1234567" } })).text).toContain("name too long");
+    expect((await through(container, "POST", "/exec", { payload: { command: "say 1234567" } })).text).toContain(
+      "name too long",
+    );
     const route = "/command_session.CommandSession/Start";
     expect((await through(container, "POST", route, { payload: {} })).status).toBe(404);
-    expect((await through(await running({ vm: true }), "POST", "/exec", { payload: { command: "say a" } })).status).toBe(404);
+    expect(
+      (await through(await running({ vm: true }), "POST", "/exec", { payload: { command: "say a" } })).status,
+    ).toBe(404);
   });
 
   it("need an absolute path, a field named file, and a file that is there", async () => {
@@ -308,7 +320,10 @@ describe("egress", () => {
     const before = (await call("GET", `/sandbox/${id}/egress-policy`)).body;
     // Nothing here can enforce it.
     expect(before).toMatchObject({ generation: 0, applied_generation: -1, applied: false });
-    const { status, body } = await call("PUT", `/sandbox/${id}/egress-policy`, { allowlist: ["A.example"], denylist: null });
+    const { status, body } = await call("PUT", `/sandbox/${id}/egress-policy`, {
+      allowlist: ["A.example"],
+      denylist: null,
+    });
     expect([status, body]).toEqual([
       202,
       { policy: { allowlist: ["a.example"], denylist: null }, generation: 1, applied_generation: -1, applied: false },
@@ -399,7 +414,7 @@ describe("bounds", () => {
   it.each([
     ["seconds", /^\d+$/],
     ["date", /GMT$/],
-    ["none", undefined],
+    ["none", /^undefined$/],
   ] as const)("limits the rate, with Retry-After in %s", async (retryAfter, expected) => {
     knobs({ retryAfter });
     const { id } = await create();
@@ -408,8 +423,7 @@ describe("bounds", () => {
     for (let at = 0; at < 20; at += 1) expect((await ask()).status).toBe(400);
     const last = await ask();
     expect(last.status).toBe(429);
-    if (expected === undefined) expect(last.headers["retry-after"]).toBeUndefined();
-    else expect(last.headers["retry-after"]).toMatch(expected);
+    expect(String(last.headers["retry-after"])).toMatch(expected);
   });
 
   it("writes down who asked for what", async () => {
@@ -420,7 +434,13 @@ describe("bounds", () => {
     };
     expect(total).toBe(1);
     expect(requests).toEqual([
-      expect.objectContaining({ origin: "control", method: "GET", authorization: "invalid", status: 401, unknownKeys: [] }),
+      expect.objectContaining({
+        origin: "control",
+        method: "GET",
+        authorization: "invalid",
+        status: 401,
+        unknownKeys: [],
+      }),
     ]);
     expect(JSON.stringify(requests)).not.toContain("the key");
   });

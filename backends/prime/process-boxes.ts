@@ -83,7 +83,9 @@ export class ProcessBoxes implements Boxes {
       try {
         await rm(`${root}.new`, { recursive: true, force: true });
         await mkdir(`${root}.new`);
-        const tar = spawn("tar", ["-x", "--numeric-owner", "-C", `${root}.new`], { stdio: ["pipe", "ignore", "inherit"] });
+        const tar = spawn("tar", ["-x", "--numeric-owner", "-C", `${root}.new`], {
+          stdio: ["pipe", "ignore", "inherit"],
+        });
         const ended = new Promise<number | null>((resolve) => tar.once("close", resolve));
         (await container.export()).pipe(tar.stdin);
         const exitCode = await ended;
@@ -261,7 +263,8 @@ async function pidInBox(child: ChildProcess): Promise<number> {
     const status = pid === undefined ? "" : await readFile(`/proc/${pid}/status`, "utf8").catch(() => "");
     const inBox = /^NSpid:.*?(\d+)$/m.exec(status)?.[1];
     if (inBox !== undefined) return Number(inBox);
-    if (child.exitCode !== null || child.signalCode !== null || child.pid === undefined) return NO_PID + endedPrograms++;
+    if (child.exitCode !== null || child.signalCode !== null || child.pid === undefined)
+      return NO_PID + endedPrograms++;
     await sleep(2);
   }
 }

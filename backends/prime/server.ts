@@ -67,7 +67,13 @@ const { control, data } = servers(emulator);
 emulator.gatewayUrl = await data.listen({ host: "127.0.0.1", port: 0 });
 const url = await control.listen({ host: "127.0.0.1", port: 0 });
 
-const state = { pid: process.pid, url, gatewayUrl: emulator.gatewayUrl, apiKey: emulator.apiKey, reachable: machine.reachable };
+const state = {
+  pid: process.pid,
+  url,
+  gatewayUrl: emulator.gatewayUrl,
+  apiKey: emulator.apiKey,
+  reachable: machine.reachable,
+};
 await writeFile(join(folder, "state.json.new"), JSON.stringify(state), { mode: 0o600 });
 await rename(join(folder, "state.json.new"), join(folder, "state.json"));
 

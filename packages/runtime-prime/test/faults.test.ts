@@ -239,11 +239,21 @@ describe("programs", () => {
     async () => {
       const box = await startedBox();
       const times = 3;
-      await fault({ origin: "gateway", method: "POST", path: "/exec", after: 1, times, carriedOut: true, fault: { kind: "reset" } });
+      await fault({
+        origin: "gateway",
+        method: "POST",
+        path: "/exec",
+        after: 1,
+        times,
+        carriedOut: true,
+        fault: { kind: "reset" },
+      });
       const content = Buffer.alloc(300_000, "input");
       const { exitCode, stdout } = await box.exec(["sh", "-c", "cat >/got; wc -c </got"], { stdin: content });
       expect([exitCode, Buffer.from(stdout).toString("utf8").trim()]).toEqual([0, "300000"]);
-      const { faults } = (await emulator.admin("GET", "/faults")) as { readonly faults: readonly { readonly used: number }[] };
+      const { faults } = (await emulator.admin("GET", "/faults")) as {
+        readonly faults: readonly { readonly used: number }[];
+      };
       expect(faults.map(({ used }) => used)).toEqual([times]);
       await box.teardownConfirmed();
     },
