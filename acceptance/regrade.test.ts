@@ -98,7 +98,7 @@ describe.concurrent("regrade", () => {
     );
     const timed = (expected: string): Files => ({
       ...files(expected),
-      "task.toml": `${taskFile({ mode: "separate", artifacts: ["/app/answer", "/app/tools"], agentTimeoutSeconds: 5 })}[task]\nname = "org/answer"\n`,
+      "task.toml": `${taskFile({ mode: "separate", artifacts: ["/app/answer", "/app/tools"], agentTimeoutSeconds: 30 })}[task]\nname = "org/answer"\n`,
     });
     const before = await run(await workbench.writeTask(timed("41"), "old/slow"), slow);
     expect([before.agent?.status, before.reward]).toEqual(["timed-out", 0]);
