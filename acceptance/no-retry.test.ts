@@ -111,7 +111,9 @@ for _ in range(${levels}):
   test("by their number are left out whole", async () => {
     const trial = await attempt({}, `${WRONG} && ${many}`, workbench.driver, { artifactLimits: { maxEntries: 1000 } });
     expect(outcome(trial)).toBe(0);
-    expect(trial.result.artifactsRefused).toMatchObject([{ source: "/app", reason: expect.stringContaining("limit") }]);
+    expect(trial.result.artifactsRefused).toMatchObject([
+      { source: "/app", reason: expect.stringContaining("limit") as unknown },
+    ]);
     const allowed = await attempt({}, `${HONEST} && ${many}`);
     expect(outcome(allowed), "honest work, where so many are allowed").toBe(1);
   });
@@ -119,7 +121,9 @@ for _ in range(${levels}):
   test("by their depth are left out whole", async () => {
     const trial = await attempt({}, `${WRONG} && ${deep(600)}`);
     expect(outcome(trial)).toBe(0);
-    expect(trial.result.artifactsRefused).toMatchObject([{ source: "/app", reason: expect.stringContaining("limit") }]);
+    expect(trial.result.artifactsRefused).toMatchObject([
+      { source: "/app", reason: expect.stringContaining("limit") as unknown },
+    ]);
     expect(outcome(await attempt({}, `${HONEST} && ${deep(50)}`)), "honest work, less deep").toBe(1);
   });
 });
