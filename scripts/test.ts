@@ -44,7 +44,13 @@ if (mode === "--driver") {
 } else if (mode === "--packages") {
   const docker = drivers.filter(({ name }) => name === "docker");
   for (const driver of docker)
-    await testDriver(driver, { forced: true, long: true, onlyLong: true, vitestArgs: ["acceptance/packages"] });
+    await testDriver(driver, {
+      forced: true,
+      long: true,
+      onlyLong: true,
+      all: false,
+      vitestArgs: ["acceptance/packages"],
+    });
 } else if (mode === undefined || mode === "--long") {
   const long = mode === "--long";
   record("unit", await runTests({ project: "unit", reporter: "default", timeoutMs: UNIT_TIMEOUT_MS }));
@@ -75,6 +81,8 @@ function withService(driver: DriverUnderTest): DriverUnderTest {
 }
 
 interface DriverOptions {
+  /** The long tests and no others. Default is `false`. */
+  readonly onlyLong?: boolean;
   readonly forced: boolean;
   readonly long: boolean;
   /** Also the cases that are not usual. */
