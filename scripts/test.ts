@@ -85,8 +85,8 @@ interface DriverOptions {
   readonly onlyLong?: boolean;
   readonly forced: boolean;
   readonly long: boolean;
-  /** Also the cases that are not usual. */
-  readonly all: boolean;
+  /** Also the cases that are not usual. Default is `true`. */
+  readonly all?: boolean;
   readonly vitestArgs: readonly string[];
 }
 
@@ -102,7 +102,7 @@ async function testDriver(driver: DriverUnderTest, options: DriverOptions): Prom
       if (run === first) return;
       continue;
     }
-    const { vitestArgs, all } = options;
+    const { vitestArgs, all = true } = options;
     const tests = { env: backend.env, vitestArgs, all };
     if (options.onlyLong !== true)
       record(name, await runLiveTests(driver, run, { ...tests, project: "live", timeoutMs: LIVE_TIMEOUT_MS }));
