@@ -42,6 +42,7 @@ export class SharedNetwork {
   readonly #engine: Engine;
   readonly #network: BoxNetwork;
   #creating: Promise<unknown> | null = null;
+  #policy: NetworkPolicy;
 
   /** `names` lead to the loopback. */
   constructor(boxId: string, spec: RuntimeSpec, names: readonly string[], context: BoxContext) {
@@ -51,6 +52,7 @@ export class SharedNetwork {
     this.#context = context;
     this.#engine = context.engine;
     this.#network = new BoxNetwork(boxId, spec, context.network);
+    this.#policy = spec.network.initial;
   }
 
   /** Makes it, under the first policy. */
@@ -138,6 +140,7 @@ export class SharedNetwork {
 
   async set(policy: NetworkPolicy, clock: Deadline): Promise<void> {
     await this.#network.set(policy, clock, keeperName(this.#boxId));
+    this.#policy = policy;
   }
 
   /** `ERR_NETWORK_LOST` when the keeper, or what enforces the policy, has ended. */
@@ -150,9 +153,9 @@ export class SharedNetwork {
     return this.#network.egressReport;
   }
 
-  /** Those who share it do not reach each other by a proxy. */
-  environmentFor(policy: NetworkPolicy): Readonly<Record<string, string>> {
-    const env = this.#network.environmentFor(policy);
+  /** What the policy that is in force adds to the environment of every program. Those who share it do not reach each other by a proxy. */
+  get environment(): Readonly<Record<string, string>> {
+    const env = this.#network.environmentFor(this.#policy);
     const direct = Object.entries(env).filter(([name]) => name.toLowerCase() === "no_proxy");
     return { ...env, ...Object.fromEntries(direct.map(([name, hosts]) => [name, [hosts, ...this.#names].join(",")])) };
   }
@@ -225,8 +228,9 @@ export class JoinedNetwork implements NetworkOfBox {
     return this.#shared.egressReport;
   }
 
-  environmentFor(policy: NetworkPolicy): Readonly<Record<string, string>> {
-    return this.#shared.environmentFor(policy);
+  /** A change is asked of the main box, and concerns all who share its network. */
+  environmentFor(): Readonly<Record<string, string>> {
+    return this.#shared.environment;
   }
 
   async check(clock: Deadline): Promise<void> {
