@@ -177,22 +177,6 @@ describe("where it is graded", () => {
     expect(await plan(toml, options, files)).toMatchObject(expected);
   });
 
-  test("one image for all steps that have it from the task, another for a step's own", async () => {
-    const tables = ["s0", "s1", "s2"].map((name) => `[[steps]]\nname = "${name}"\n`);
-    const planned = await plan(
-      `${SEPARATE}\n${tables.join("")}`,
-      {},
-      {
-        ...DOCKERFILE,
-        ...Object.fromEntries(["s0", "s1", "s2"].map((name) => [`steps/${name}/instruction.md`, "Do it.\n"])),
-        "steps/s2/tests/Dockerfile": "FROM scratch\n",
-      },
-    );
-    const [first, second, third] = planned.steps.map(({ verifier }) => verifier.box?.image);
-    expect(second).toEqual(first);
-    expect(third).not.toEqual(first);
-  });
-
   test("the build's context is tests/", async () => {
     const planned = await plan(
       SEPARATE,
@@ -736,6 +720,15 @@ describe("steps", () => {
     if (!isTasksetError(error, "ERR_PLAN_REFUSED")) throw new Error("it was planned", { cause: error });
     return places(error);
   };
+
+  test("one image for all steps that have it from the task, another for a step's own", async () => {
+    const dockerfiles = { "tests/Dockerfile": "FROM scratch\n", "steps/s2/tests/Dockerfile": "FROM scratch\n" };
+    const planned = await planSteps(steps('verifier.environment_mode = "separate"', "", "", ""), dockerfiles);
+    const [first, second, third] = planned.steps.map(({ verifier }) => verifier.box?.image);
+    expect(first).toMatchObject({ kind: "build" });
+    expect(second).toEqual(first);
+    expect(third).not.toEqual(first);
+  });
 
   test("what a step does not write is the task's; env, hooks and artifacts add up", async () => {
     const toml = steps(
