@@ -17,6 +17,6 @@ it("takes only a trial for good that has a reward, no error and nothing left", (
   ] as const) {
     const totals = new RunTotals();
     totals.add(result(about));
-    expect(totals.good, JSON.stringify(about)).toBe(good);
+    expect([about, totals.good]).toEqual([about, good]);
   }
 });

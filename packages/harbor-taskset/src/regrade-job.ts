@@ -132,7 +132,7 @@ export async function regradeJob(
         return { ...known, outcome: "refused", code: error.code, reason: error.problems.join("; ") };
       if (isTasksetError(error)) return { ...known, outcome: "refused", code: error.code, reason: error.message };
       // The backend does not answer: the next trial asks it again.
-      const code = String((error as { readonly code?: unknown }).code ?? "ERR_INTERNAL");
+      const { code = "ERR_INTERNAL" } = error as { readonly code?: string };
       return { ...known, outcome: "refused", code, reason: messageOf(error) };
     }
   };

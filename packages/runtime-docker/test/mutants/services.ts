@@ -24,13 +24,13 @@ export const servicesMutants: readonly Mutant[] = [
     id: "lifecycle.service-order",
     does: "starts all services at once",
     says: /strictly equal/,
-    spec: onServices(({ dependsOn: _, ...service }) => service),
+    spec: onServices((service) => ({ ...service, dependsOn: undefined })),
   },
   {
     id: "lifecycle.service-unhealthy",
     does: "does not wait for a service's health",
     says: SUCCEEDED,
-    spec: onServices(({ healthcheck: _, ...service }) => ({ ...service, dependsOn: {} })),
+    spec: onServices((service) => ({ ...service, healthcheck: undefined, dependsOn: {} })),
     also: {
       "lifecycle.service-order": "what is ready is told by its health",
       "lifecycle.service-files": "what is ready is told by its health",
