@@ -35,6 +35,9 @@ beforeAll(async () => {
 }, SETUP_TIMEOUT_MS);
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
+/** What an SDK may bring by itself: an HTTP client is no backend's. */
+const ANYBODYS: readonly string[] = ["undici", "ws"];
+
 /** Packages that a driver needs and the contract does not: its SDK among them. */
 function sdkOf(driver: string): readonly string[] {
   const needs = packed.find(({ name }) => name === driver)?.manifest.dependencies ?? {};
@@ -86,7 +89,10 @@ describe("a project with one driver", () => {
       driver,
     ]);
     const installed = new Set(project.packages());
-    const shared = new Set(["@breakwater/harbor-taskset", "breakwater"].flatMap((name) => sdkOf(name)));
+    const shared = new Set([
+      ...ANYBODYS,
+      ...["@breakwater/harbor-taskset", "breakwater"].flatMap((name) => sdkOf(name)),
+    ]);
     expect(
       sdkOf(driver).filter((name) => !installed.has(name)),
       "its own is there",
