@@ -243,7 +243,6 @@ describe("programs", () => {
         origin: "gateway",
         method: "POST",
         path: "/exec",
-        after: 1,
         times,
         carriedOut: true,
         fault: { kind: "reset" },
