@@ -5,7 +5,8 @@ import { createInterface } from "node:readline";
 import type { RuntimeSpecInput } from "@breakwater/runtime-api";
 import type { DriverModule } from "./options.ts";
 
-const ANSWER_TIMEOUT_MS = 180_000;
+const ANSWER_TIMEOUT_MS = 150_000;
+const END_TIMEOUT_MS = 60_000;
 
 /** Runs in a process of its own: starts one box, says so, and does what it is told. */
 const PROGRAM = `
@@ -68,7 +69,7 @@ export class OwnerProcess {
     try {
       this.#child.stdin?.write("end\n");
       await this.#expect("ended");
-      await within(this.#exit, ANSWER_TIMEOUT_MS, "the end of a process whose driver is disposed");
+      await within(this.#exit, END_TIMEOUT_MS, "the end of a process whose driver is disposed");
     } finally {
       this.#child.kill("SIGKILL");
     }
