@@ -2,6 +2,7 @@ import { mkdtemp, readdir, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { TrialEvent } from "@breakwater/harbor-taskset";
+import { dockerDriver } from "@breakwater/runtime-docker";
 import { afterAll, describe, expect, test } from "vitest";
 import { cli } from "./support/cli.ts";
 
@@ -15,6 +16,10 @@ const EXAMPLES = join(import.meta.dirname, "../examples/tasks");
 const HAS_INTERNET = process.env["BREAKWATER_PUBLIC_NAME"] !== undefined;
 const GROUP_TIMEOUT_MS = 20 * 60_000;
 const IANA = "www.iana.org";
+
+await using driver = dockerDriver();
+const { services } = await driver.probe();
+const GROUPS = ["network-static", "network-dynamic", ...(services === "full" ? ["network-services"] : [])];
 
 const jobs = await mkdtemp(join(tmpdir(), "breakwater-matrix-"));
 afterAll(() => rm(jobs, { recursive: true, force: true }));
@@ -86,7 +91,7 @@ const EXTRA_HOSTS: readonly (readonly [task: string, flag: string])[] = [
 ];
 
 describe.skipIf(!HAS_INTERNET)("the matrix of network policies", () => {
-  test.for(["network-static", "network-dynamic"])(
+  test.for(GROUPS)(
     "[network.matrix] %s: every observation as listed, and no switch without a difference",
     { timeout: GROUP_TIMEOUT_MS },
     async (group) => {

@@ -166,7 +166,8 @@ describe.concurrent("regrade", () => {
     await workbench.writeTask(named("gone", "42"), "mixed/gone");
     for (const name of ["changed", "same", "shared", "gone"]) await run(join(tasks, name), works, "jobs/source");
     await rm(join(tasks, "gone"), { recursive: true });
-    for (const task of ["changed", "shared"]) await writeFile(join(tasks, task, "tests/test.sh"), `${script("42")}# anew\n`);
+    for (const task of ["changed", "shared"])
+      await writeFile(join(tasks, task, "tests/test.sh"), `${script("42")}# anew\n`);
     const cwd = await workbench.folder("jobs");
     const recorded = await snapshot(join(cwd, "source"));
 
