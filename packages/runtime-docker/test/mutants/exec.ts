@@ -418,7 +418,7 @@ export const execMutants: readonly Mutant[] = [
 
 async function* endless(): AsyncGenerator<Uint8Array> {
   yield new Uint8Array();
-  await sleep(60_000, undefined, { ref: false });
+  await sleep(600_000, undefined, { ref: false });
 }
 
 async function* asText(stream: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
