@@ -137,6 +137,39 @@ describe("a start", () => {
   });
 });
 
+describe("a helper that could not be started", () => {
+  const refused: BackendBox["openExec"] = async () => {
+    const helper = new ScriptedHelper();
+    helper.onFrame = () => helper.end();
+    return Object.assign(helper, {
+      outcome: async () => ({ exitCode: 126, startFailure: "cannot exec in a stopped container" }),
+    });
+  };
+
+  // The backend's programs may know sooner than the backend that a box has ended.
+  it("is a box that was lost where the backend notices it a moment later", async () => {
+    let hasEnded = false;
+    let looks = 0;
+    const { box: ending } = box({
+      openExec: async (argv, clock) => (hasEnded ? refused(argv, clock) : endsAtOnce()),
+      look: async () => (hasEnded && (looks += 1) > 2 ? "ended" : "running"),
+    });
+    await ending.start();
+    hasEnded = true;
+    await expect(ending.exec(["true"])).rejects.toMatchObject({ code: "ERR_BOX_LOST" });
+  });
+
+  it("is one that could not be started where the box goes on", async () => {
+    let isFull = false;
+    const { box: full } = box({
+      openExec: async (argv, clock) => (isFull ? refused(argv, clock) : endsAtOnce()),
+    });
+    await full.start();
+    isFull = true;
+    await expect(full.exec(["true"])).rejects.toMatchObject({ code: "ERR_EXEC_START" });
+  });
+});
+
 describe("a change that the backend does not manage", () => {
   it("of freezing is asked for again", async () => {
     let asked = 0;

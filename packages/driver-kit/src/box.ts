@@ -300,10 +300,11 @@ class Box implements Runtime {
         if (seen === "ended" || seen === "gone") await this.#noteEnd(seen, clock);
         if (seen === "ended" || seen === "gone" || this.#stopping) return { kind: "lost" };
         if (outcome.status === "rejected") throw outcome.reason;
-        // A box that is being ended loses its programs first.
-        const exitCode = outcome.value?.exitCode ?? null;
-        if (!isLast && (exitCode === null || exitCode === KILLED)) return undefined;
-        return { kind: "running", exitCode, startFailure: outcome.value?.startFailure };
+        const { exitCode = null, startFailure } = outcome.value ?? {};
+        // A box that is being ended loses its programs first, and starts none.
+        const mayBeEnding = exitCode === null || exitCode === KILLED || startFailure !== undefined;
+        if (mayBeEnding && !isLast) return undefined;
+        return { kind: "running", exitCode, startFailure };
       });
     });
   }
