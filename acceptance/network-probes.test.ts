@@ -150,6 +150,18 @@ describe.skipIf(notSealed !== null)("[network.probes] ways out of a box", () => 
     return [...asked, { kind: "resolve", name }];
   };
 
+  /** Of those that are still there: the bridge of another test may have gone since all bridges were listed, and its address with it. */
+  async function expectAllReached(probes: readonly Probe[], results: readonly string[]): Promise<void> {
+    expect(results).toHaveLength(probes.length);
+    const now = await bridgeAddresses();
+    expect(now).toContain(ownBridge);
+    const hasGone = ({ host: to = "" }: Probe): boolean => bridges.includes(to) && !now.includes(to);
+    const there = [...probes.entries()].filter(([, probe]) => !hasGone(probe));
+    const seen = there.map(([index]) => results[index] ?? "");
+    const left = there.map(([, probe]) => probe);
+    expect(outcomes(left, seen)).toEqual(everyone(left));
+  }
+
   /** Whether any name server has heard of it, that of the engine's host included. */
   async function wasAskedFor(token: string): Promise<boolean> {
     const all = await Promise.all([contacts("internet"), contacts("host")]);
@@ -161,7 +173,7 @@ describe.skipIf(notSealed !== null)("[network.probes] ways out of a box", () => 
     const token = newToken();
     await tryFrom(open, names(token), token);
     expect(await wasAskedFor(token)).toBe(true);
-    expect(outcomes(fromPublic(), await tryFrom(open, fromPublic(), newToken()))).toEqual(everyone(fromPublic()));
+    await expectAllReached(fromPublic(), await tryFrom(open, fromPublic(), newToken()));
     expect(await listeners.contacts()).not.toEqual([]);
 
     const atHome: readonly Probe[] = [{ kind: "tcp", host: siblingAddress, port: SIBLING_PORT }];
@@ -182,7 +194,7 @@ describe.skipIf(notSealed !== null)("[network.probes] ways out of a box", () => 
     const withV6 = IS_PODMAN ? { NetworkMode: "host" } : {};
     expect(outcomes(v6, await tryFromStranger(v6, newToken(), withV6))).toEqual(everyone(v6));
     const mayPing = { Sysctls: { "net.ipv4.ping_group_range": "0 2147483647" } };
-    expect(outcomes(pings(), await tryFromStranger(pings(), newToken(), mayPing))).toEqual(everyone(pings()));
+    await expectAllReached(pings(), await tryFromStranger(pings(), newToken(), mayPing));
     const configure: readonly Probe[] = [{ kind: "configure" }];
     expect(await tryFromStranger(configure, newToken(), { CapAdd: ["NET_ADMIN"] })).toEqual(["reached"]);
   });
