@@ -4,52 +4,18 @@ import { isTarError, spoolArtifact, type Spool } from "@breakwater/tar";
 import { CONVENTION_DIRECTORY } from "./artifacts-declaration.ts";
 import { endOfBox, wasEndedByContents } from "./box-end.ts";
 import { hasEnded, whereFrom } from "./collect-services.ts";
-import type { ArtifactPlan, CollectHookPlan } from "./plan.ts";
-import type { ArtifactOutcome, CollectedFrom, CollectHookOutcome } from "./result.ts";
+import type { ArtifactPlan } from "./plan.ts";
+import type { ArtifactOutcome, CollectedFrom } from "./result.ts";
 import { messageOf } from "./trial-error.ts";
 import { enter, warn, type Step, type Trial } from "./trial.ts";
 
 const STOP_TIMEOUT_MS = 90_000;
 const KILL_TIMEOUT_MS = 2 * 60 * 1000;
 const ARTIFACT_TIMEOUT_MS = 60 * 60 * 1000;
-const HOOK_OUTPUT_BYTES = 2000;
 const LOGS_TIMEOUT_MS = 10 * 60 * 1000;
 const LOGS_LIMITS = { maxBytes: 512 * 1024 ** 2, maxEntries: 20_000 } as const;
 /** Of one entry, in the result. */
 const MAX_LISTED_MEMBERS = 100;
-
-/** Step 4: the hooks, in the agent's box while it still runs. None of them stops a trial. */
-export async function runCollectHooks(step: Step, box: Runtime): Promise<void> {
-  enter(step, "collect");
-  for (const hook of step.step.collect) {
-    if (hook.service !== undefined) continue;
-    const outcome = await runHook(step, box, hook);
-    step.outcome.collectHooks.push(outcome);
-    step.events.emit("collect-hook.ended", { box: box.id, details: { ...outcome } });
-  }
-}
-
-async function runHook(trial: Trial, box: Runtime, hook: CollectHookPlan): Promise<CollectHookOutcome> {
-  const { command, user, timeoutMs } = hook;
-  const notRun: CollectHookOutcome = { command, status: "not-run", exitCode: null, message: "the box had ended" };
-  if (trial.record.agentBoxEndedBy !== null) return notRun;
-  try {
-    const result = await box.exec(["sh", "-c", command], {
-      timeoutMs,
-      signal: trial.signal,
-      maxOutputBytes: HOOK_OUTPUT_BYTES,
-      ...(user === null ? {} : { user }),
-    });
-    const output = Buffer.concat([result.stdout, result.stderr]).toString("utf8").trim();
-    const status = result.timedOut ? "timed-out" : result.exitCode === 0 ? "completed" : "failed";
-    return { command, status, exitCode: result.exitCode, message: output === "" ? null : output };
-  } catch (error) {
-    if (await wasEndedByContents(trial, box, "agent", error)) return notRun;
-    // What the agent left of its box may be what keeps the hook from running.
-    if (!isRuntimeError(error, "ERR_EXEC_START", "ERR_BOX_UNFIT", "ERR_TIMEOUT")) throw error;
-    return { command, status: "failed", exitCode: null, message: messageOf(error) };
-  }
-}
 
 /** Step 4: what the agent wrote about its own work. For people; a trial does not depend on it. */
 export async function readAgentLogs(trial: Trial, box: Runtime): Promise<void> {

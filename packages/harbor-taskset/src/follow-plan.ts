@@ -11,11 +11,10 @@ import {
   freezeAgentBox,
   quietenAgentBox,
   readAgentLogs,
-  runCollectHooks,
   thawAgentBox,
   type CollectedArtifact,
 } from "./collect.ts";
-import { runServiceHooks } from "./collect-services.ts";
+import { runCollectHooks, runServiceHooks } from "./collect-hooks.ts";
 import { grade, type GradeOptions, type Verify } from "./grade.ts";
 import type { ArtifactPlan, StepPlan, VerifierBoxPlan } from "./plan.ts";
 import { makeAgentLogs, prepareSharedGround, prepareVerifierBox } from "./restore.ts";
