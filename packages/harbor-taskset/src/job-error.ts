@@ -1,3 +1,5 @@
+import { brandErrors, isBranded } from "./branded-error.ts";
+
 /**
  * Why a job was not begun or not resumed; nothing was started. Codes never change between major versions.
  *
@@ -11,8 +13,7 @@ const BRAND = Symbol.for("breakwater.JobError");
 
 export class JobError extends Error {
   static {
-    Object.defineProperty(this.prototype, BRAND, { value: true });
-    Object.defineProperty(this.prototype, "name", { value: "JobError", configurable: true, writable: true });
+    brandErrors(this.prototype, BRAND, "JobError");
   }
 
   readonly code: JobErrorCode;
@@ -28,10 +29,5 @@ export class JobError extends Error {
 
 /** True for a `JobError` of any copy of this package; with `codes`, only for those. */
 export function isJobError(value: unknown, ...codes: readonly JobErrorCode[]): value is JobError {
-  return (
-    typeof value === "object" &&
-    value !== null &&
-    BRAND in value &&
-    (codes.length === 0 || codes.includes((value as unknown as JobError).code))
-  );
+  return isBranded(value, BRAND, codes);
 }

@@ -1,3 +1,5 @@
+import { brandErrors, isBranded } from "./branded-error.ts";
+
 /**
  * What is wrong with a task, with what was asked of it, or with a trial's preparation. Codes never change between major versions.
  *
@@ -34,8 +36,7 @@ const BRAND = Symbol.for("breakwater.TasksetError");
 /** A task that cannot be loaded or planned, with all reasons at once. */
 export class TasksetError extends Error {
   static {
-    Object.defineProperty(this.prototype, BRAND, { value: true });
-    Object.defineProperty(this.prototype, "name", { value: "TasksetError", configurable: true, writable: true });
+    brandErrors(this.prototype, BRAND, "TasksetError");
   }
 
   readonly code: TasksetErrorCode;
@@ -57,12 +58,7 @@ export class TasksetError extends Error {
 
 /** True for a `TasksetError` of any copy of this package; with `codes`, only for those. */
 export function isTasksetError(value: unknown, ...codes: readonly TasksetErrorCode[]): value is TasksetError {
-  return (
-    typeof value === "object" &&
-    value !== null &&
-    BRAND in value &&
-    (codes.length === 0 || codes.some((code) => code === (value as { readonly code?: unknown }).code))
-  );
+  return isBranded(value, BRAND, codes);
 }
 
 /** `task.toml:12: verifier.environment.cpus: what is wrong (what to do)`. */

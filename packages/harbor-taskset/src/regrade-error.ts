@@ -1,3 +1,5 @@
+import { brandErrors, isBranded } from "./branded-error.ts";
+
 /**
  * Why a recorded trial cannot be graded again with a task, in the order in which it is found out. Nothing was started.
  *
@@ -23,8 +25,7 @@ const BRAND = Symbol.for("breakwater.RegradeError");
 /** A recorded trial that cannot be graded again as asked. */
 export class RegradeError extends Error {
   static {
-    Object.defineProperty(this.prototype, BRAND, { value: true });
-    Object.defineProperty(this.prototype, "name", { value: "RegradeError", configurable: true, writable: true });
+    brandErrors(this.prototype, BRAND, "RegradeError");
   }
 
   readonly code: RegradeErrorCode;
@@ -43,5 +44,5 @@ export class RegradeError extends Error {
 
 /** True for a `RegradeError` of any copy of this package. */
 export function isRegradeError(value: unknown): value is RegradeError {
-  return typeof value === "object" && value !== null && BRAND in value;
+  return isBranded(value, BRAND, []);
 }
