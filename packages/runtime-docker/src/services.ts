@@ -218,7 +218,6 @@ class BoxServices implements Companions {
       await box.start(limits());
       for (const { source, path } of copies) await copyIn(box, source, path, limits());
       await box.upload([{ path: GO_FILE, content: "" }], posix.dirname(BOX_HELPER_PATH), limits());
-      // Our hold takes the file away when the program runs.
       hasGone = true;
       // Our hold takes the file away when the program runs.
       for (const go = `${posix.dirname(BOX_HELPER_PATH)}/${GO_FILE}`; ; await this.#pause(clock, PAUSE_MS)) {
